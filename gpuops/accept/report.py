@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from xml.etree import ElementTree
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import item
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops import pages
 from gpuops.accept.record import Acceptance
+from gpuops.status.table import table as columns
 
 VERSION = 1
 SCHEMA_FILE = Path(__file__).with_name("accept.schema.json")
@@ -91,6 +94,27 @@ def junit(report: Mapping[str, Any]) -> str:
                 ElementTree.SubElement(case, "skipped", message=why)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def table(report: Mapping[str, Any], width: int, most: int = 40) -> list[Line]:
+    """Hosts and stages, and what came of each host at each stage; of many hosts those where something fails."""
+    cells: dict[tuple[str, str], Counter[str]] = {}
+    for one in report["items"]:
+        cells.setdefault((one["host"], one["stage"]), Counter())[one["outcome"]] += 1
+    bad = {host for (host, _stage), counted in cells.items() if counted[item.FAIL]}
+    hosts = report["hosts"] if len(report["hosts"]) <= most else [host for host in report["hosts"] if host in bad]
+    head = ("HOST", *report["stages"])
+    rows = [(host, *(_cell(cells.get((host, stage), Counter())) for stage in report["stages"])) for host in hosts]
+    return columns(head, rows[:most], width, indent="", last=0) if rows else []
+
+
+def _cell(counted: Counter[str]) -> str:
+    """What a host came to at a stage: what fails, else what passes, else why neither."""
+    if counted[item.FAIL]:
+        return f"{counted[item.FAIL]} fail"
+    if counted[item.PASS]:
+        return "pass"
+    return "not tested" if counted[item.NOT_TESTABLE] else "-"
 
 
 def lines(report: Mapping[str, Any], most: int = 50) -> list[str]:

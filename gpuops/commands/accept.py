@@ -16,7 +16,7 @@ from gpuops.accept import history, record, report
 from gpuops.commands.locked_run import run_locked
 from gpuops.commands.options import LimitOption, WordsArgument
 from gpuops.inventory.snapshot import InventoryError, hosts_of
-from gpuops.run import playbooks, session, shards
+from gpuops.run import playbooks, screen, session, shards
 from gpuops.site import InventoryOption, Site, SiteError, find, redactor
 
 GROUP = "gpu_cluster"
@@ -98,6 +98,7 @@ def carry_out(
             lock=("accept.lock", "gpuops accept"),
             playbook=playbooks.ACCEPT,
             also=taker.take,
+            stage=stage,
             **_run_of(acceptance, stage, words or []),
         )
         if outcome.status in (session.INTERRUPTED, session.BROKEN):
@@ -120,6 +121,8 @@ def carry_out(
     except (OSError, report.SigningFailed) as failure:
         raise _refuse(f"the report cannot be written: {failure}", session.BROKEN) from failure
     if not as_json:
+        shown = screen.Quiet()
+        shown.lines(report.table(found, shown.width))
         for line in [*report.lines(found), *map(str, written)]:
             typer.echo(line)
     return status | (session.DONE if found["accepted"] else session.FAILED)

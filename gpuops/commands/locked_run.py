@@ -20,17 +20,24 @@ def run_locked(
     lock: tuple[str, str] = ("lock", "gpuops up"),
     *,
     options: Sequence[str] = (),
+    stage: str = "",
     **given: Any,
 ) -> session.Outcome:
     """session.run_playbook() with a lock held; what keeps it from beginning is printed, and ends the command.
 
     :param lock: its file, and the commands that hold it.
+    :param stage: of a run that is one of several; whoever runs them shows a table of all.
     """
     try:
         passwords = passwords_for(options)
         with records.lock(site.remembered, *lock):
             return session.run_playbook(
-                site, lambda redact: screen.choose(as_json, redact), options=options, passwords=passwords, **given
+                site,
+                lambda redact: screen.choose(as_json, redact, stage),
+                options=options,
+                passwords=passwords,
+                stage=stage,
+                **given,
             )
     except records.Busy as busy:
         typer.echo(f"gpuops {command}: {busy}", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from gpuops.run import events
 from gpuops.run.environment import as_if_called_here
 from gpuops.site import Site, redactor
 
+_ABOUT_FACTS = re.compile(r"\[WARNING\]: \S*gpus\.ya?ml: the (?:snapshot|facts) ")
 SKIP_FACTS = "BAREMETAL_GPU_INVENTORY_SKIP_FACTS"
 # Of the file, in the inventory's directory.
 NAME = ".gpus.jsonl"
@@ -125,8 +127,15 @@ def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
 
 
 def _output(inventory: Path, command: list[str], given: str = "") -> str:
-    """The output of a command about an inventory. Raises InventoryError with its error output if it fails; its warnings
-    are passed on, without the inventory's secrets."""
+    """What _told has; the warnings are passed on."""
+    output, warnings = _told(inventory, command, given)
+    sys.stderr.write(warnings)
+    return output
+
+
+def _told(inventory: Path, command: list[str], given: str = "") -> tuple[str, str]:
+    """Output and warnings of a command about an inventory, these without the inventory's secrets. Raises InventoryError
+    with its error output if it fails."""
     done = subprocess.run(
         command, input=given, capture_output=True, text=True, check=False, env={**os.environ, **as_if_called_here()}
     )
@@ -135,8 +144,8 @@ def _output(inventory: Path, command: list[str], given: str = "") -> str:
         problem = redact(untrusted_text.several_lines(done.stderr))
         if done.returncode:
             raise InventoryError((problem.strip() or redact(untrusted_text.several_lines(done.stdout)).strip())[-4000:])
-        sys.stderr.write(problem)
-    return done.stdout
+        return done.stdout, problem
+    return done.stdout, ""
 
 
 def content_of(inventory: Path) -> dict[str, Any]:
@@ -146,15 +155,23 @@ def content_of(inventory: Path) -> dict[str, Any]:
 
 
 def hosts_of(inventory: Path, limit: str) -> tuple[list[str], list[str]]:
-    """(every host of the inventory, those of the pattern)."""
+    """(every host of the inventory, those of the pattern).
+
+    Warnings are passed on once. Those about facts of GPUs only where no host is chosen: most patterns ask for none.
+    """
+    warnings: dict[str, None] = {}
 
     def listed(pattern: str) -> list[str]:
+        output, told = _told(inventory, ["ansible", pattern, "-i", str(inventory), "--list-hosts"])
+        warnings.update(dict.fromkeys(line for line in told.splitlines() if line.strip()))
         # The first line is the number of hosts.
-        output = _output(inventory, ["ansible", pattern, "-i", str(inventory), "--list-hosts"])
         return [line.strip() for line in output.splitlines()[1:]]
 
     everyone = listed("all")
     chosen = everyone if limit == "all" else listed(limit)
+    for line in warnings:
+        if not chosen or not _ABOUT_FACTS.match(line):
+            sys.stderr.write(f"{line}\n")
     if not chosen:
         raise InventoryError(f"{inventory}: no host matches {limit!r}, so there is nothing to look at")
     return everyone, chosen

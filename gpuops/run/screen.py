@@ -80,10 +80,14 @@ class Shown:
 
 
 class Quiet(Shown):
-    """Failures and the summary, for a log or a terminal that cannot move its cursor."""
+    """Failures and the summary, for a log or a terminal that cannot move its cursor.
 
-    def __init__(self, redact: Callable[[str], str] = str, console: Console | None = None) -> None:
+    :param part: what a run is called that is one of several; it ends with a line, and with no table.
+    """
+
+    def __init__(self, redact: Callable[[str], str] = str, console: Console | None = None, part: str = "") -> None:
         super().__init__(redact)
+        self.part = part
         self.console = console or Console(highlight=False, emoji=False, markup=False)
         self.ascii_only = "utf" not in (self.console.encoding or "").lower()
 
@@ -107,7 +111,8 @@ class Quiet(Shown):
         self.lines([[("changed", STOPPING[min(count, 2) - 1])]])
 
     def ended(self, run: progress.Run, about: Mapping[str, Any]) -> None:
-        self.lines(progress_text.summary(run, self.width))
+        lines = progress_text.summary(run, self.width)
+        self.lines([[("plain", f"{self.part}: "), *lines[-1]]] if self.part else lines)
 
 
 class Picture(Quiet):
@@ -180,8 +185,10 @@ class Events(Shown):
         self._print({"event": "end", **about})
 
 
-def choose(as_json: bool, redact: Callable[[str], str]) -> Shown:
+def choose(as_json: bool, redact: Callable[[str], str], part: str = "") -> Shown:
+    """:param part: see Quiet."""
     if as_json:
         return Events(redact)
     console = Console(highlight=False, emoji=False, markup=False)
-    return Picture(redact, console) if console.is_terminal and not console.is_dumb_terminal else Quiet(redact, console)
+    kind = Picture if console.is_terminal and not console.is_dumb_terminal else Quiet
+    return kind(redact, console, part)

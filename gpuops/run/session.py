@@ -58,20 +58,24 @@ def run_playbook(
     also: events.Take | None = None,
     passwords: Mapping[str, str] | None = None,
     processes: int | None = 1,
+    stage: str = "",
 ) -> Outcome:
     """Run a playbook on a site. Raises OSError where nothing can be kept.
 
     :param shown_as: makes the way of showing it, given what takes secrets out of text.
     :param also: is given every event too; results have their stage.
     :param processes: of Ansible, among which hosts are divided; None for as many as pay, see shards.
+    :param stage: of a playbook without roles, where a run is one of its stages alone.
     """
     record = records.Record(playbook, limit, tags, check, started=time.time())
     before = [earlier for _path, earlier in records.earlier(site.remembered)]
-    expected = records.expected(before, record.kind)
+    expected = records.expected((one for one in before if not stage or stage in one.stages), record.kind)
+    expected = {stage: expected[stage]} if stage in expected else {} if stage else expected
     kept = records.begin(site.remembered, secrets(site, options, (passwords or {}).values(), playbook))
     shown = shown_as(kept.redact)
     words = [*options, *(["--check", "--diff"] if check else [])]
     ansible = Processes(site, kept, shown, expected, words, passwords, also, records.most_hosts(before))
+    ansible.run.only_stage = stage
     about = {"playbook": playbook, "limit": limit, "tags": tags, "check": check, "directory": str(kept.directory)}
     kept.save(record)
     rc = BROKEN

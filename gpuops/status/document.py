@@ -127,13 +127,10 @@ class Reader:
         # Where an agent reports that something is wrong, there was a GPU, or one is expected.
         if facts.get("present") is False and health.get("verdict") in (None, "ok"):
             return {**row, "state": NO_GPU}
-        verdicts = {line(gpu.get("uuid")) or None: gpu for gpu in rows(health.get("devices"))}
-        row["gpus"] = [
-            self._gpu(name, gpu, verdicts.pop(line(gpu.get("uuid")) or None, None))
-            for gpu in rows(facts.get("devices"))
-        ]
+        verdicts = rows(health.get("devices"))
+        row["gpus"] = [self._gpu(name, gpu, _taken(verdicts, gpu)) for gpu in rows(facts.get("devices"))]
         # GPUs that NVML does not list any more have a verdict nevertheless.
-        row["gpus"] += [self._gpu(name, gone, gone) for gone in verdicts.values()]
+        row["gpus"] += [self._gpu(name, gone, gone) for gone in verdicts]
         row["reasons"] = [reason(item) for item in rows(health.get("reasons"))]
         row["state"] = verdict_of(health)
         row["problem"] = self._hindrance(name, facts, health, row["state"])
@@ -474,6 +471,13 @@ def _part(name: str, made: Callable[[], dict[str, Any] | None]) -> dict[str, Any
     except events.UNEXPECTED_SHAPE as error:
         problems: dict[str, Any] = {} if name == "mesos" else {"problems": []}
         return {"state": UNKNOWN, **_NOTHING[name], **problems, "problem": _unreadable("HOST", error)}
+
+
+def _taken(verdicts: list[dict[str, Any]], gpu: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The verdict on a GPU, which is taken out of the list. One that is lost may not tell its UUID."""
+    key = "uuid" if line(gpu.get("uuid")) else "pci_address"
+    place = next((at for at, row in enumerate(verdicts) if line(row.get(key)) == line(gpu.get(key)) != ""), None)
+    return None if place is None else verdicts.pop(place)
 
 
 def verdict_of(row: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS, SLURM
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import WAITING_AT_MOST
 from gpuops.status.document import FATAL, NODES, UNKNOWN, UNREACHABLE
 from gpuops.status.document import MESOS as MESOS_GROUP
 from gpuops.status.document import SLURM as SLURM_GROUP
@@ -124,7 +125,8 @@ def _waiting(jobs: Iterable[Row]) -> list[dict[str, Any]]:
             continue
         word = (job["reason"] or "").split(",")[0].split(" ")[0]
         place = None
-        if word in TURN:
+        # Not all are told of those that come later.
+        if word in TURN and len(found) < WAITING_AT_MOST:
             places[job["partition"]] += 1
             place = places[job["partition"]]
         found.append({"place": place, **{key: job[key] for key in WAITING_KEYS}})

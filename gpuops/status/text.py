@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ from gpuops.status.table import table
 
 # The jobs that wait and are shown.
 WAITING_SHOWN = 20
+# What a GPU does, as it is told: one that NVML does not list any more is gone.
+GONE, USE_UNKNOWN, BUSY, IDLE = "gone", "use not known", "busy", "idle"
+DOING = (GONE, FATAL, UNKNOWN, USE_UNKNOWN, BUSY, IDLE)
 STYLES = {OK: "good", NO_GPU: "faint", DEGRADED: "changed", FATAL: "bad", UNKNOWN: "changed", UNREACHABLE: "bad"}
 
 
@@ -52,7 +56,7 @@ def _node_lines(nodes: Iterable[Mapping[str, Any]], width: int) -> list[Line]:
     first = max(4, *(len(row["name"]) for row in rows))
     out: list[Line] = [[("faint", f"{'NODE':<{first}}  {'STATE':<11}  {'DRIVER':<11}  GPUS")]]
     for row in rows:
-        gpus = _gpus(row["gpus"])
+        gpus = _gpus(row)
         head = f"{row['name']:<{first}}  "
         out.append(
             [
@@ -77,15 +81,33 @@ def _node_lines(nodes: Iterable[Mapping[str, Any]], width: int) -> list[Line]:
     return out
 
 
-def _gpus(gpus: Iterable[Mapping[str, Any]]) -> str:
+def _gpus(node: Mapping[str, Any]) -> str:
     models: dict[str, list[Mapping[str, Any]]] = {}
-    for gpu in gpus:
+    for gpu in node["gpus"]:
         models.setdefault(gpu["model"] or "gpu", []).append(gpu)
     words = []
     for model, rows in models.items():
-        busy = sum(1 for row in rows if row["processes"])
-        words.append(f"{len(rows)}x {model}" + (f", {busy} busy" if busy else ", idle"))
+        told = Counter(_doing(row, node) for row in rows)
+        if told[IDLE] + told[BUSY] == len(rows):
+            words.append(f"{len(rows)}x {model}, {f'{told[BUSY]} busy' if told[BUSY] else IDLE}")
+        else:
+            parts = [what if count == len(rows) else f"{count} {what}" for what in DOING if (count := told[what])]
+            words.append(", ".join((f"{len(rows)}x {model}", *parts)))
     return "; ".join(words) or "-"
+
+
+def _doing(gpu: Mapping[str, Any], node: Mapping[str, Any]) -> str:
+    """What a GPU does. Only one that is known to be usable and unused is idle.
+
+    A verdict on the node as a whole is one on each of its GPUs.
+    """
+    if gpu["index"] is None and gpu["model"] is None:
+        return GONE
+    verdicts = {gpu["verdict"], *(item["verdict"] for item in node["reasons"])}
+    for verdict in (FATAL, UNKNOWN):
+        if verdict in verdicts:
+            return verdict
+    return USE_UNKNOWN if gpu["processes"] is None else BUSY if gpu["processes"] else IDLE
 
 
 def _reason(who: str, item: Mapping[str, Any], width: int) -> list[Line]:

@@ -54,7 +54,8 @@ partitions:
   elements: dict
 jobs:
   description:
-    - Jobs that have resources, then those that wait, at most 500 of these.
+    - Jobs that have resources, then those that wait. Of these the first 500, and of each user who has fewer than 20
+      among them the next ones, as long as those are no more than 500.
   returned: success
   type: list
   elements: dict

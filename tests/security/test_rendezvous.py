@@ -12,6 +12,7 @@ import re
 import secrets
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,26 +97,32 @@ class TestTraining:
         assert f"{theirs} is not a directory that you alone may open" in run.said()
 
 
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """That of tmp_path is below one that only root enters."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
 @needs_root
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("torch")
 class TestAcceptance:
     def test_its_ranks_are_nobodys_and_read_the_port_from_their_input(
-        self, tmp_path: Path, squatters: list[socket.socket]
+        self, open_directory: Path, squatters: list[socket.socket]
     ) -> None:
         port = collective.PORTS.start + secrets.randbelow(len(collective.PORTS))
-        (tmp_path / "scontrol").write_text("#!/bin/sh\necho n1\n")
-        (tmp_path / "scontrol").chmod(0o755)
-        for directory in (tmp_path, *tmp_path.parents[:2]):
-            directory.chmod(0o755)
+        (open_directory / "scontrol").write_text("#!/bin/sh\necho n1\n")
+        (open_directory / "scontrol").chmod(0o755)
         own = "import os, sys\nsys.stderr.write(f'{os.getresuid()} {os.getresgid()} {os.getgroups()}\\n')\n"
         ranks = [
             subprocess.Popen(
                 [*collective.WITHOUT_RIGHTS, PYTHON, "-c", own + collective.PROGRAM],
                 env={
                     **os.environ,
-                    "PATH": f"{tmp_path}:{os.environ['PATH']}",
+                    "PATH": f"{open_directory}:{os.environ['PATH']}",
                     "SLURM_STEP_NODELIST": "n1",
                     "SLURM_PROCID": str(rank),
                     "SLURM_NTASKS": "2",

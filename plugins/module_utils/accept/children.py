@@ -3,14 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Child processes side by side, one for each GPU, which tell what they find as they go.
 
-A child that falls silent is ended, and what it told before stays. The children end with their parent, however that
-ends, and the parent ends when nobody reads any more what it will say. So a run that is killed leaves no load behind,
-though a program that was started through SSH outlives its connection.
+A child that falls silent is ended, and what it told before stays. One that is silent and at work is slow, as on a busy
+host, where it waits for a processor. It gets longer, but not for ever: one may wait for a GPU that hangs by asking it
+again and again.
+
+The children end with their parent, however that ends, and the parent ends when nobody reads any more what it will say.
+So a run that is killed leaves no load behind, though a program that was started through SSH outlives its connection.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import glob
+import itertools
 import json
 import os
 import select
@@ -29,6 +35,10 @@ PARENT_DEATH_SIGNAL = 1
 STDOUT = 1
 # How often it is looked whether somebody still waits for the result.
 LOOK_S = 5.0
+# At work is who has computed, or waited for a processor, for this share of the time. So many times as long it may be
+# silent.
+AT_WORK, LONGER = 0.1, 5
+THREADS_MOST = 64
 
 
 class NobodyWaits(SystemExit):
@@ -42,8 +52,29 @@ class _Child:
         self.pid, self.reader = pid, reader
         self.pending = b""
         self.step = "start"
-        self.heard = time.monotonic()
+        self.heard = self.looked = self.at_work = time.monotonic()
+        self.worked = 0.0
         self.ended = False
+
+    def look(self, now: float) -> None:
+        """Notes whether it was at work since the last look."""
+        worked = _worked(self.pid)
+        if worked - self.worked >= AT_WORK * (now - self.looked):
+            self.at_work = now
+        self.worked, self.looked = worked, now
+
+    def hangs(self, now: float, timeout_s: float) -> bool:
+        silent = now - self.heard
+        return silent >= LONGER * timeout_s or (silent >= timeout_s and now - self.at_work >= timeout_s)
+
+
+def _worked(pid: int) -> float:
+    """Seconds in which the threads of a process have run on a processor, or waited for one; 0 where none tells."""
+    found = 0
+    for thread in itertools.islice(glob.iglob(f"/proc/{pid}/task/*/schedstat"), THREADS_MOST):
+        with contextlib.suppress(OSError, ValueError), open(thread, encoding="ascii") as stream:
+            found += sum(int(word) for word in stream.read(200).split()[:2])
+    return found * 1e-9
 
 
 def _run(work: Work, writer: int, parent: int) -> None:
@@ -116,9 +147,7 @@ def _listen(
     children: Mapping[str, _Child], errors: dict[str, Row | None], timeout_s: float, take: Callable[[str, Row], None]
 ) -> None:
     by_reader = {one.reader: name for name, one in children.items() if not one.ended}
-    silent_since = min(children[name].heard for name in by_reader.values())
-    patience = max(0.0, min(silent_since + timeout_s - time.monotonic(), LOOK_S))
-    ready, _writable, _failed = select.select(list(by_reader), [], [], patience)
+    ready, _writable, _failed = select.select(list(by_reader), [], [], min(timeout_s / 20, LOOK_S))
     if _is_broken(STDOUT):
         raise NobodyWaits
     for reader in ready:
@@ -144,11 +173,19 @@ def _listen(
         elif one.ended:
             os.close(reader)
             child.reap(one.pid)
+    now = time.monotonic()
     for name in by_reader.values():
         one = children[name]
-        if not one.ended and time.monotonic() - one.heard >= timeout_s:
+        if not one.ended and now - one.looked >= min(timeout_s / 20, LOOK_S):
+            one.look(now)
+        if not one.ended and one.hangs(now, timeout_s):
             gone = _end(one)
             text = f"no answer within {timeout_s:g} s in step '{one.step}'"
+            if now - one.at_work < timeout_s:
+                text = (
+                    f"step '{one.step}' has not ended after {LONGER * timeout_s:g} s, though it was at work: the host "
+                )
+                text += "is too busy, or the GPU hangs"
             if not gone:
                 text += f"; process {one.pid} waits in the kernel and cannot be ended"
             errors[name] = _error(one.step, "TIMEOUT", text)

@@ -49,7 +49,8 @@ PROGRAMS = (
     "nvidia-imex",
     "nvidia-imex-ctl",
 )
-SOCKETS = ("/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps")
+# Not /tmp/nvidia-mps: anybody can take that name, with a link to what the engine then mounts as root.
+SOCKETS = ("/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket")
 # What makes rendering without a screen work in a container. Most compute nodes have none of them.
 GRAPHICS_FILES = (
     "/usr/share/glvnd/egl_vendor.d/10_nvidia.json",

@@ -38,6 +38,8 @@ GUARD_MINUTES = 10
 SIGNALLED = "gpuops: SIGTERM"
 REASON_AT_MOST = 300
 WAITING_AT_MOST = 500
+# Who looks only for those of a user finds some, however long the queue is before them.
+EACH_USER_AT_LEAST = 20
 # Before the reason of a drain of the reconciler's, and before that of an operator's.
 FENCE_MARK = "gpuops: "
 OPERATOR_MARK = "gpuops drain: "
@@ -205,15 +207,28 @@ class Slurm:
         return {int(word) for word in told.split() if word.isdigit()}
 
     def waiting(self, at_most: int = WAITING_AT_MOST) -> tuple[list[queue.QueuedJob], int]:
-        """Jobs that wait, the next of each partition first, and how many wait: each has 9 kB of JSON."""
-        told = self._call(["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A"])
-        ids = [int(word) for word in told.split() if word.isdigit()]
-        if not ids:
+        """Jobs that wait, the next of each partition first, and how many wait: each has 9 kB of JSON.
+
+        They are holders, the first at_most jobs of users, and of each user without one among these the next ones.
+        """
+        told = self._call(["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A|%P|%u"])
+        rows = [row for row in (line.strip().split("|") for line in told.splitlines()) if row[0].isdigit()]
+        if not rows:
             return [], 0
-        wanted = ids[:at_most]
+        wanted, shown, first, further = [], Counter[str](), 0, 0
+        for number, partition, user in (([*row, "", ""])[:3] for row in rows):
+            if (partition, user) != (PARTITION, USER):
+                if first < at_most:
+                    first += 1
+                elif shown[user] < min(EACH_USER_AT_LEAST, at_most) and further < at_most:
+                    further += 1
+                else:
+                    continue
+                shown[user] += 1
+            wanted.append(int(number))
         argv = ["squeue", "--json", "--all", "--states=PENDING", f"--jobs={','.join(map(str, wanted))}"]
         found = {one.number: one for one in queue.jobs(self._jobs(argv, tolerated="Invalid job id"))}
-        return [found[one] for one in wanted if one in found and found[one].waits], len(ids)
+        return [found[one] for one in wanted if one in found and found[one].waits], len(rows)
 
     def count_waiting(self) -> Counter[tuple[str, str]]:
         """How many jobs of users wait, by partition and by what squeue prints as the reason. Takes a line of each job.

@@ -113,6 +113,7 @@ class Images:
         exact, wanted = self._exact(image), _parsed(target)
         if wanted["digest"]:
             raise Refused(f"{target} has a digest", "name the new image, such as HOST:PORT/USER/NAME:TAG")
+        self._own_place()
         path = self._path(exact)
         if not os.path.isdir(path):
             raise Refused(f"nothing of {image} is on this node", "save it on the node on which you have changed it")
@@ -154,17 +155,16 @@ class Images:
         return layout
 
     def _own_place(self) -> None:
-        """The user's directory. In one that everybody writes to, somebody else may have made it before."""
+        """The user's directory. In one that everybody writes to, somebody else may have taken its name; then the user
+        has one with another name."""
+        directory, name = os.path.split(self.place)
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.place, 0o700)
-        status = os.lstat(self.place)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            raise Refused(
-                f"{self.place} is not a directory of {self.user.pw_name} alone",
-                "have an administrator remove it",
-                code="foreign_directory",
-                subject=self.place,
+        if not _is_private(self.place):
+            others = (
+                os.path.join(directory, one) for one in sorted(os.listdir(directory)) if one.startswith(f"{name}.")
             )
+            self.place = next(filter(_is_private, others), "") or tempfile.mkdtemp(prefix=f"{name}.", dir=directory)
 
     @contextlib.contextmanager
     def _locked(self, target: str) -> Iterator[None]:
@@ -232,6 +232,12 @@ class Images:
         descriptor = os.open(f"{path}{USED}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         os.set_inheritable(descriptor, True)
+
+
+def _is_private(path: str) -> bool:
+    """Whether it is a directory of this process' user, which nobody else opens."""
+    status = os.lstat(path)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
 
 
 def _remove(place: str, name: str) -> bool:

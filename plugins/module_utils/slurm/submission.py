@@ -217,6 +217,11 @@ def content(job: Wanted) -> str:
     return _hash(contents(job), job.parallel)
 
 
+# In a directory that everybody writes to, somebody else may have taken the name: what is there would be run.
+IS_OWN = (
+    'test -O . && test -z "$(find . -maxdepth 0 -perm -002)" || '
+    '{ echo "$PWD is not a directory to which only you write. To do: choose another directory for the job"; exit 1; }'
+)
 # The output of a job that is queued again stays.
 FIRST_START = ['test "${SLURM_RESTART_COUNT:-0}" != 0 || : >output.log']
 # The command has a process group of its own: scancel --full sends SIGTERM to that of the script, and srun would answer
@@ -252,16 +257,17 @@ def script(job: Wanted, numbers: Sequence[int] = ()) -> str:
             export = f" export {words};" if words else ""
             lines.append(f"{number}) directory=$directory/{task.name} content={told};{export} ;;")
         write = ">>" if job.resumable else ">"
-        lines += ["esac", f'mkdir -p "$directory" && cd "$directory" && exec {write}output.log 2>&1 || exit 1']
+        lines += ["esac", 'mkdir -p "$directory" && cd "$directory" || exit 1', IS_OWN]
+        lines.append(f"exec {write}output.log 2>&1 || exit 1")
     else:
-        lines.append(f"content={contents(job)[0]}")
+        lines += [f"content={contents(job)[0]}", 'cd "$directory" || exit 1', IS_OWN]
     lines.append("rm -f result")
     # A parenthesis of its own line, so that a command may end with a comment.
     if job.resumable:
         lines += [*FIRST_START, *TOLD_TO_SAVE, "(", *SURVIVES, job.command.rstrip("\n"), *IN_THE_BACKGROUND, *WAIT]
     else:
         lines += ["(", job.command.rstrip("\n"), ")", "status=$?"]
-    lines += ['cd "$directory" && echo "$content $status" >result.new && mv result.new result', 'exit "$status"']
+    lines += ['echo "$content $status" >result.new && mv result.new result', 'exit "$status"']
     return "\n".join(lines) + "\n"
 
 

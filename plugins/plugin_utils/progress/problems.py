@@ -26,7 +26,7 @@ def problems_of(result: Mapping[str, Any]) -> tuple[Problem, ...]:
 
 def _listed(result: Mapping[str, Any]) -> list[Any]:
     listed = result.get("problems")
-    return listed[:MOST] if isinstance(listed, list) else []
+    return listed if isinstance(listed, list) else []
 
 
 def _problem(row: Any) -> Problem:

@@ -90,6 +90,7 @@ class Run:
     :param on_failure: called once for each failure, when it is certain to be worth telling.
     :param on_note: called with REBOOTING or FAILING, the host, the stage and the task.
     :ivar unfinished: hosts that Ansible did not bring to all of their stages, though nothing failed on them.
+    :ivar only_stage: what the stage is called that plays without roles are, whichever play it is.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Run:
         self.stage_seconds: dict[str, float] = {}
         self.play = ""
         self.stage = ""
+        self.only_stage = ""
         self.task = ""
         self._on_failure = on_failure
         self._on_note = on_note
@@ -329,7 +331,7 @@ class Run:
         if self.stage or short(action) in CHOOSING_ACTIONS:
             return self.stage
         # Tasks between roles belong to the stage before; a play that has no roles is a stage.
-        return self._last_known or self.play
+        return self._last_known or self.only_stage or self.play
 
     def _charge(self, now: float) -> None:
         """Time that has passed goes to the stage that was under way."""

@@ -326,6 +326,7 @@ def formatted(job, form):
         "%B": job["node"] or "n/a",
         "%Z": job["chdir"],
         "%j": job["name"],
+        "%P": "all",
     }
     return re.sub("%[A-Za-z]", lambda found: str(told[found[0]]), form)
 

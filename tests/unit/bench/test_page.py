@@ -8,6 +8,7 @@ import json
 import pytest
 
 from tests.bench import harness, page
+from tests.bench.__main__ import names
 
 
 @pytest.fixture
@@ -79,6 +80,28 @@ def test_what_cannot_be_measured_is_named_with_its_reason(results):
     harness.report("placement", ROWS)
     page.write(["inventory", "placement"], {"placement": "there is no trace"})
     assert "Not measured" not in (results / "benchmarks.md").read_text()
+
+
+def test_what_was_recorded_stays_until_it_is_measured_again(results, monkeypatch):
+    table = {
+        "columns": harness.COLUMNS[harness.Figure],
+        "rows": [["a fence", "wall", "0.28 s", "0.61 s", "200", "", ""]],
+    }
+    (results / "recorded.json").write_text(json.dumps({"slurm_fence": {"date": "2026-11-27", "tables": [table]}}))
+    monkeypatch.setattr(page, "RECORDED", results / "recorded.json")
+    assert page.write(["slurm_fence"]) == "benchmarks.md is written"
+    text = (results / "benchmarks.md").read_text()
+    assert "Measured on 2026-11-27 in the lab" in text
+    assert "| a fence | wall | 0.28 s | 0.61 s | 200 |  |  |\n" in text
+    harness.report("slurm_fence", ROWS)
+    page.write(["slurm_fence"])
+    assert "a fence" not in (results / "benchmarks.md").read_text()
+
+
+def test_every_benchmark_is_on_the_page_of_the_documentation():
+    text = page.PAGE.read_text(encoding="utf-8")
+    listed = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    assert [name for name in listed if name in names()] == names()
 
 
 def test_a_goal_of_nothing_is_a_goal():

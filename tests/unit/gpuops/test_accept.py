@@ -23,8 +23,10 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     NOT_TESTABLE,
     PASS,
     SERVICES,
+    STAGES,
     Item,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops.accept import history, record, report
 from gpuops.run.events import HostResult, Task
 from tests.unit.gpuops.conftest import DEAD, HERE, ROOT, Bench
@@ -201,6 +203,20 @@ def test_the_files_tell_the_same_and_what_hosts_say_is_no_markup(tmp_path):
     }
 
 
+def test_one_table_has_what_came_of_each_host_at_each_stage():
+    found = report.document(acceptance(), [*ITEMS, Item("node.os", NODE, "n2", FAIL, "another")], "s")
+    rows = [progress_text.plain(line).split("  ") for line in report.table(found, 100)]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert cells == [["HOST", "node", "gpu"], ["n1", "pass", "-"], ["n2", "2 fail", "not tested"]]
+
+
+def test_of_many_hosts_those_where_something_fails_are_in_the_table():
+    many = record.Acceptance(1790000000.0, "", [NODE], 5.0, hosts={f"n{number}": {} for number in range(100)})
+    items = [Item("node.driver", NODE, f"n{number}", FAIL if number == 77 else PASS, "") for number in range(100)]
+    lines = [progress_text.plain(line) for line in report.table(report.document(many, items, "s"), 100)]
+    assert [line.split()[0] for line in lines] == ["HOST", "n77"]
+
+
 def test_what_fails_is_printed_with_its_remedy():
     first, last = report.lines(report.document(acceptance(), ITEMS, "s"))
     assert first == "n2 node.driver: the driver: 535. Remedy: run `gpuops up`"
@@ -259,6 +275,13 @@ def test_hosts_are_looked_at_and_one_that_is_dead_is_not_accepted_for_it(bench):
     group(bench, n1=HERE, n2=DEAD)
     done = bench.call("accept", "--minutes", "0")
     assert done.returncode in (4, 6), done.stdout + done.stderr
+    # One table, in which each stage is a column; while they run, each stage is a line.
+    lines = done.stdout.splitlines()
+    assert [line.split() for line in lines if line.startswith("HOST")] == [["HOST", *STAGES]]
+    assert [line.partition(":")[0] for line in lines if " in " in line and line.partition(":")[0] in STAGES] == list(
+        STAGES
+    )
+    assert "Accept the hosts" not in done.stdout
     found = json.loads((bench.path / "acceptance.json").read_text())
     assert found["hosts"] == ["n1", "n2"]
     dead = [row for row in found["items"] if row["host"] == "n2"]

@@ -155,6 +155,12 @@ def test_places_count_those_that_only_wait_for_their_turn_in_a_partition() -> No
     assert line.endswith("it depends on another job")
 
 
+def test_a_job_behind_those_that_are_told_has_no_place() -> None:
+    before = [waits(str(number), "bob", "Priority") for number in range(500)]
+    state = site(jobs=[*before, waits("900", "alice", "Priority")], waiting_total=900)
+    assert [row["place"] for row in of(state, "alice")["waiting"]] == [None]
+
+
 def test_free_gpus_are_counted_by_model_and_apart_from_held_and_closed_ones() -> None:
     nodes = [slurm_node("n1", 4, 2), slurm_node("n2", 4, 1), slurm_node("t1", 2, 0, drained=True)]
     held = [{"host": "n2", "index": 2, "uuid": "GPU-n2-2", "job": "9", "code": "xid_fatal"}]

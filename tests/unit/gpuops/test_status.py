@@ -170,6 +170,54 @@ def test_a_node_whose_only_gpu_has_vanished_is_none_without_gpus(verdict, state)
     assert [gpu_device["uuid"] for gpu_device in node["gpus"]] == ([] if state == "no_gpu" else ["GPU-1"])
 
 
+def line_of(answer, name="g1"):
+    """What the line of a node says of its GPUs."""
+    said = text(read([ok(name, "gpu_facts", **answer), *well()[1:]]), 160)
+    return next(line for line in said.splitlines() if line.startswith(f"{name} ")).split("  ")[-1].strip()
+
+
+GONE = {"uuid": "GPU-1", "index": None, "pci_address": "0000:3b:00.0", "verdict": "fatal", "reasons": []}
+
+
+def test_a_gpu_that_is_gone_is_not_idle():
+    gpu = {"present": False, "devices": [], "health": {"verdict": "fatal", "reasons": [], "devices": [GONE]}}
+    assert line_of({"ansible_facts": {"gpu": gpu}}) == "1x gpu, gone"
+    answer = facts()
+    # Nobody knows the UUID of either.
+    answer["ansible_facts"]["gpu"]["health"]["devices"] += [{**GONE, "uuid": None}, {**GONE, "uuid": None}]
+    assert re.fullmatch("2x .*, idle; 2x gpu, gone", line_of(answer))
+
+
+@pytest.mark.parametrize("verdict", ["fatal", "unknown"])
+def test_a_gpu_that_is_fatal_or_of_which_nothing_is_known_is_not_idle(verdict):
+    answer = facts(verdict, code="xid_fatal", text="an Xid", remedy="reset it")
+    assert re.fullmatch(f"2x .*, 1 {verdict}, 1 idle", line_of(answer))
+    answer["ansible_facts"]["gpu"]["devices"][1]["process_count"] = 2
+    assert re.fullmatch(f"2x .*, 1 {verdict}, 1 busy", line_of(answer))
+
+
+@pytest.mark.parametrize("verdict", ["fatal", "unknown"])
+def test_no_gpu_of_a_node_is_idle_that_is_fatal_as_a_whole_or_not_known(verdict):
+    answer = facts()
+    reasons = [{"verdict": verdict, "code": "driver", "text": "the driver does not answer", "remedy": "reboot it"}]
+    answer["ansible_facts"]["gpu"]["health"].update(verdict=verdict, reasons=reasons)
+    assert re.fullmatch(f"2x .*, {verdict}", line_of(answer))
+
+
+def test_a_gpu_whose_processes_are_not_known_is_not_idle():
+    answer = facts()
+    answer["ansible_facts"]["gpu"]["devices"][0]["process_count"] = None
+    assert re.fullmatch("2x .*, 1 use not known, 1 idle", line_of(answer))
+
+
+def test_a_lost_gpu_that_does_not_tell_its_uuid_is_one_gpu():
+    answer = facts()
+    gpu = answer["ansible_facts"]["gpu"]
+    gpu["devices"][0].update(uuid=None, process_count=None, pci_address="0000:3b:00.0")
+    gpu["health"].update(verdict="fatal", devices=[{**gpu["health"]["devices"][1]}, GONE])
+    assert re.fullmatch("2x .*, 1 fatal, 1 idle", line_of(answer))
+
+
 def test_who_uses_which_gpu():
     events = well()
     gpus = events[0]["event_data"]["res"]["ansible_facts"]["gpu"]["devices"]

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
+from gpuops.inventory.snapshot import InventoryError, hosts_of
 from tests.bench import made_up_fleet
 from tests.unit.project.tree import BIN, try_run
 from tests.unit.sites import members
@@ -32,6 +33,21 @@ def snapshot(site):
         return done.returncode, done.stdout, " ".join(done.stderr.split())
 
     return call
+
+
+@pytest.mark.parametrize(("limit", "told"), [("all", ""), ("here", ""), ("gpu_count_8", "does not exist yet")])
+def test_hosts_are_chosen_and_nobody_is_warned_of_what_they_did_not_ask_for(site, monkeypatch, capsys, limit, told):
+    site.write_plugin("snapshot: .gpus.jsonl")
+    write_hosts(site, here=HERE)
+    for name, value in {**site.environment, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}.items():
+        monkeypatch.setenv(name, str(value))
+    if told:
+        with pytest.raises(InventoryError, match="no host matches 'gpu_count_8'"):
+            hosts_of(site.path, limit)
+        assert told in capsys.readouterr().err
+    else:
+        assert hosts_of(site.path, limit) == (["here"], ["here"])
+        assert capsys.readouterr().err == ""
 
 
 def rows(site) -> dict[str, fleet_file.Row]:

@@ -50,7 +50,7 @@ class Answers:
                 rows = ([job["partition"], job["user_name"], printed_reason(job)] for job in waiting)
                 return 0, "".join(f"{'|'.join(row)}\n" for row in rows), ""
             if "--json" not in argv:
-                return 0, "".join(f"{job['job_id']}\n" for job in waiting), ""
+                return 0, "".join(f"{job['job_id']}|{job['partition']}|{job['user_name']}\n" for job in waiting), ""
             ids = argv[-1].removeprefix("--jobs=").split(",")
             return 0, json.dumps({"jobs": [job for job in waiting if str(job["job_id"]) in ids]}), ""
         if argv[1] == "ping":

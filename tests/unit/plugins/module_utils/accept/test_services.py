@@ -74,6 +74,15 @@ def test_targets_and_the_alert_that_always_fires(server):
     assert services.monitoring(server.listen, server.listen)["watchdog"] is False
 
 
+def test_of_very_many_targets_those_that_fail_are_told(server, monkeypatch):
+    monkeypatch.setattr(services, "TARGETS_MOST", 3)
+    many = [target("", job=f"job{number}") for number in range(8)]
+    listed = [*many, target("n1"), target("n2", "down", "refused"), target("", "unknown", job="ceph")]
+    server.answers[TARGETS] = (200, {"data": {"activeTargets": listed}})
+    found = services.monitoring(server.listen, server.listen)["targets"]
+    assert [(row["host"], row["job"]) for row in found] == [("n2", "node"), ("", "ceph"), ("n1", "node")]
+
+
 @pytest.mark.parametrize("answer", [(500, b"broken"), (200, b"<html>"), (200, {"data": 7}), (200, [7])])
 def test_answers_that_make_no_sense_are_told(server, answer):
     server.answers[TARGETS] = server.answers[ALERTS] = answer

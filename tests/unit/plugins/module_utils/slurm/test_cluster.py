@@ -81,6 +81,17 @@ def test_of_many_jobs_that_wait_the_first_are_read_and_all_are_counted() -> None
     assert answers.calls[-1][-1] == "--jobs=100,101,102"
 
 
+def test_those_of_a_user_are_among_the_jobs_that_wait_however_many_others_have() -> None:
+    many = [{**JOBS[4], "job_id": number, "user_name": "bob"} for number in range(100, 900)]
+    own = [{**JOBS[4], "job_id": number, "user_name": "alice"} for number in range(900, 950)]
+    holders = [{**JOBS[4], "job_id": number, "user_name": "slurm", "partition": "gpuops"} for number in range(90, 100)]
+    jobs, total = Slurm(Answers([*holders, *many, *own])).waiting(at_most=30)
+    told = {user: [job.number for job in jobs if job.user == user] for user in ("slurm", "bob", "alice")}
+    # Holders take nobody's place.
+    assert told == {"slurm": list(range(90, 100)), "bob": list(range(100, 130)), "alice": list(range(900, 920))}
+    assert total == 860
+
+
 def test_the_last_job_that_waits_may_be_gone_when_it_is_looked_at() -> None:
     def gone(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
         return (1, "", "slurm_load_jobs error: Invalid job id specified") if "--json" in argv else (0, "7\n", "")

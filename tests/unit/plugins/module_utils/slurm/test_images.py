@@ -130,15 +130,29 @@ def test_a_digest_of_the_registry_that_is_none_is_refused(images: Images, monkey
         images.bundle(f"{REPOSITORY}:v1")
 
 
-def test_a_directory_that_somebody_else_has_made_is_not_used(images: Images, tmp_path: Path) -> None:
-    os.mkdir(images.place, 0o777)
-    os.chmod(images.place, 0o777)
-    with pytest.raises(Refused, match="is not a directory of"):
-        images.bundle(f"{REPOSITORY}@{DIGEST}")
-    os.rmdir(images.place)
-    os.symlink(tmp_path, images.place)
-    with pytest.raises(Refused, match="is not a directory of"):
-        images.bundle(f"{REPOSITORY}@{DIGEST}")
+@pytest.mark.parametrize("taken", ["open to all", "a link", "a file"])
+def test_a_name_that_somebody_else_has_taken_is_not_used_and_keeps_nobody_out(
+    images: Images, tmp_path: Path, taken: str
+) -> None:
+    theirs, name = tmp_path / "theirs", images.place
+    theirs.mkdir()
+    for path in (name, f"{name}.before"):
+        if taken == "open to all":
+            os.mkdir(path)
+            os.chmod(path, 0o777)
+        elif taken == "a link":
+            os.symlink(theirs, path)
+        else:
+            Path(path).touch()
+    made = Path(images.bundle(f"{REPOSITORY}@{DIGEST}"))
+    assert made.is_dir()
+    assert made.parent.name.startswith(f"{Path(name).name}.")
+    assert made.parent.lstat().st_mode & 0o777 == 0o700
+    assert list(theirs.iterdir()) == []
+    # The next job finds it again, and what is unused is removed from it, too.
+    images.place = name
+    assert images.bundle(f"{REPOSITORY}@{DIGEST}") == str(made)
+    assert images.remove() == 1
 
 
 def test_an_image_that_has_no_room_is_refused_before_it_is_fetched(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Task, Wanted
+from tests.unit.plugins.service_account import needs_root
 
 # Stands in for srun and what it has started: SIGTERM would be its end, SIGUSR1 makes it save.
 SAVES = """python3 -c '
@@ -152,6 +153,34 @@ def test_a_task_of_an_array_does_the_same_in_its_directory(job: Wanted, start: S
     quick = dataclasses.replace(array, command='echo "rate $LR"')
     assert start(quick, 1, SLURM_ARRAY_TASK_ID="1").wait(timeout=60) == 0
     assert output.read_text() == "ready\nsaved\nrate 2\n"
+
+
+def open_to_all(directory: Path) -> None:
+    directory.chmod(0o777)
+
+
+def of_another(directory: Path) -> None:
+    os.chown(directory, 65534, 65534)
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+@pytest.mark.parametrize("of_task", [False, True])
+@pytest.mark.parametrize("taken", [open_to_all, pytest.param(of_another, marks=needs_root)])
+def test_nothing_is_run_in_a_directory_that_others_write_to(
+    start: Start, tmp_path: Path, taken: Callable[[Path], None], of_task: bool, resumable: bool
+) -> None:
+    tasks = (Task("LR=1", {}),) if of_task else ()
+    job = Wanted("train", "alice", "touch was-run", str(tmp_path / "jobs"), tasks=tasks, resumable=resumable)
+    theirs = Path(job.parts[0])
+    theirs.mkdir(parents=True)
+    (theirs / "output.log").symlink_to(tmp_path / "precious")
+    (tmp_path / "precious").write_text("kept")
+    taken(theirs)
+    process = start(job, SLURM_ARRAY_TASK_ID="0")
+    assert process.wait(timeout=60) == 1
+    assert [path.name for path in theirs.iterdir()] == ["output.log"]
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert "is not a directory to which only you write" in (tmp_path / "output.log").read_text()
 
 
 def test_the_script_asks_for_nodes_and_processes_and_to_be_queued_again(job: Wanted) -> None:

@@ -59,6 +59,24 @@ def test_an_exporter_that_nobody_asks_is_named(hosts, services):
     assert failures(items(hosts, services)) == {("n1", "node", "services.exporter")}
 
 
+@pytest.mark.parametrize(
+    ("healths", "failed"),
+    [
+        # The standby ones of Ceph's mgr have no metrics.
+        (("up", "down", "down"), set()),
+        (("down", "up"), set()),
+        (("up",), set()),
+        (("down", "down"), {("head", "ceph", "services.exporter")}),
+        (("unknown",), {("head", "ceph", "services.exporter")}),
+    ],
+)
+def test_one_mgr_of_ceph_serves_at_a_time(hosts, services, healths, failed):
+    services["head"]["monitoring"]["targets"] += [
+        {**target(f"ceph{number}", "ceph"), "health": health} for number, health in enumerate(healths)
+    ]
+    assert failures(items(hosts, services)) == failed
+
+
 FAULTS = {
     "Prometheus": ("monitoring", {"error": "refused"}, "services.prometheus"),
     "an alert that does not come": ("monitoring", {"watchdog": False}, "services.alert"),

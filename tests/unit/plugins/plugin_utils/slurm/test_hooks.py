@@ -231,12 +231,20 @@ def test_what_a_container_that_was_killed_has_left_is_removed(scripts: Scripts) 
     ]
 
 
-def test_a_directory_that_somebody_else_made_is_not_used(scripts: Scripts, tmp_path_factory: Any) -> None:
-    (scripts.directory / str(os.getuid())).symlink_to(tmp_path_factory.mktemp("theirs"))
-    done = start(scripts, "run", "new", "/spool")
-    assert done.returncode == 1
-    assert "is not this user's" in done.stderr
-    assert crun_calls(scripts) == []
+def test_a_name_that_somebody_else_has_taken_is_not_used_and_keeps_nobody_out(
+    scripts: Scripts, tmp_path_factory: Any
+) -> None:
+    theirs = tmp_path_factory.mktemp("theirs")
+    for name in (str(os.getuid()), f"{os.getuid()}.before"):
+        (scripts.directory / name).symlink_to(theirs)
+    for _start in range(2):
+        assert start(scripts, "run", "new", "/spool").returncode == 0
+    assert list(theirs.iterdir()) == []
+    # The second start finds what the first one has made.
+    (root,) = {word for line in crun_calls(scripts) for word in line.split() if word.startswith("--root=")}
+    state = scripts.directory / Path(root.removeprefix("--root=")).name
+    assert state.name.startswith(f"{os.getuid()}.")
+    assert state.lstat().st_mode & 0o177777 == 0o040700
 
 
 def test_slurmstepd_is_told_that_a_step_has_no_container_of_its_own(scripts: Scripts) -> None:
