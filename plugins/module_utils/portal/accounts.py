@@ -34,9 +34,7 @@ class Account(NamedTuple):
     groups: tuple[str, ...]
 
 
-def name_of(
-    login: str, domains: Collection[str] = (), look: Callable[[str], pwd.struct_passwd] = pwd.getpwnam
-) -> str:
+def name_of(login: str, domains: Collection[str] = (), look: Callable[[str], pwd.struct_passwd] = pwd.getpwnam) -> str:
     """The name of the account that a login is for. Raises Refused.
 
     :param login: as it was typed, or as a provider of logins tells it.
@@ -114,4 +112,6 @@ def _capitals(name: str) -> Refused:
 
 
 def _refused(login: str, why: str, remedy: str = NO_ACCOUNT) -> Refused:
-    return Refused(f"{one_line(repr(login), 80)} cannot have sessions: {why}", remedy, code="no_account", subject="login")
+    return Refused(
+        f"{one_line(repr(login), 80)} cannot have sessions: {why}", remedy, code="no_account", subject="login"
+    )

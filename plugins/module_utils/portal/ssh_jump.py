@@ -112,7 +112,9 @@ def _connected(key: str, wanted: str, path: str) -> int:
 
 def _cannot_ask(why: BaseException) -> int:
     syslog.syslog(syslog.LOG_ERR, f"whose key it is cannot be asked: {one_line(why, 300)}")
-    sys.stderr.write("Whose key it is cannot be asked at present. To do: try again in a minute, or tell the operators.\n")
+    sys.stderr.write(
+        "Whose key it is cannot be asked at present. To do: try again in a minute, or tell the operators.\n"
+    )
     return 1
 
 
