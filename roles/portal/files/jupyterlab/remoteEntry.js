@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// The portal's warnings inside JupyterLab: that the session is idle, or that a GPU of it is out of order. In the form in which JupyterLab loads extensions
-// that are built already; there is nothing to build.
+// The portal's warnings inside JupyterLab: that the session is idle, or that a GPU of it is out of order. In the form in
+// which JupyterLab loads extensions that are built already; there is nothing to build.
 (() => {
   "use strict";
   const EVERY_MS = 10000;
