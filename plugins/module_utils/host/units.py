@@ -78,6 +78,6 @@ class Unit:
 
     def journal(self) -> str:
         """The last lines of its log, without those that only tell that somebody asked it, as checks do all the time."""
-        argv = ["journalctl", "--no-pager", "--quiet", "--lines=500", "--output=cat", "--unit", self.unit]
+        argv = ["journalctl", "--no-pager", "--quiet", "--lines=4000", "--output=cat", "--unit", self.unit]
         lines = [line for line in self.run(argv, None, 30)[1].splitlines() if line.strip() and not ASKED.search(line)]
         return " | ".join(lines[-15:])[-2000:]
