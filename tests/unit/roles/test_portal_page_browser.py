@@ -57,6 +57,7 @@ def site(**changed: Any) -> dict[str, Any]:
         ],
         "waiting": [waiting],
         "waiting_total": 5,
+        "warnings": ["A GPU of your session is out of order: GPU-1 (xid_79)."],
         **changed,
     }
 
@@ -107,6 +108,7 @@ def test_it_shows_who_has_what_since_when_and_who_waits(look: Callable[..., Any]
     assert "Takes no jobs: the reconciler drained it: GPU 3 has memory errors" in text
     assert "carol sweep (9) 2 no node has room" in text
     assert "1 job of 5" in text
+    assert "A GPU of your session is out of order: GPU-1 (xid_79)." in text
 
 
 def test_names_stay_text(look: Callable[..., Any]) -> None:
