@@ -26,6 +26,10 @@ def fetch(download: Download, directory: Path) -> Path:
     if target.exists() and digest(target) == download.sha256:
         return target
     partial = target.with_name(f".{target.name}.part")
+    if partial.exists() and digest(partial) == download.sha256:
+        # It was cut between its last byte and its name; a server has nothing behind the end.
+        partial.replace(target)
+        return target
     offset = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(download.url, headers={"Range": f"bytes={offset}-"} if offset else {})
     try:

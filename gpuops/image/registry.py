@@ -106,8 +106,11 @@ def archive(local: str, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.part")
     partial.unlink(missing_ok=True)
-    watched("skopeo", "copy", f"containers-storage:{local}", f"oci-archive:{partial}", what=f"copying {local}")
-    partial.replace(target)
+    try:
+        watched("skopeo", "copy", f"containers-storage:{local}", f"oci-archive:{partial}", what=f"copying {local}")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
     return target
 
 

@@ -14,6 +14,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
@@ -23,6 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.registry.layout impo
 CHUNK = 1 << 20
 # How often a tag is read that the registry is just writing.
 READS = 5
+NEW = ".new"
 
 
 class Damaged(Exception):
@@ -49,6 +51,7 @@ def backup(root: str, target: str) -> Copied:
     seen = [_see(root, repository) for repository in layout.repositories(root)]
     seen = [one for one in seen if one.revisions]
     needed = set[str]().union(*(one.needed for one in seen))
+    _remove_leftovers(target)
     copied, size, damaged = 0, 0, []
     for digest in sorted(needed):
         if not os.path.exists(layout.blob_path(root, digest)) or os.path.exists(layout.blob_path(target, digest)):
@@ -84,18 +87,30 @@ def _copy(root: str, target: str, digest: str) -> int:
     directory = layout.blob_directory(target, digest)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     path, total, summed = layout.blob_path(target, digest), 0, hashlib.new(kind)
-    with open(layout.blob_path(root, digest), "rb") as source, open(f"{path}.new", "wb") as copy:
-        while chunk := source.read(CHUNK):
-            summed.update(chunk)
-            copy.write(chunk)
-            total += len(chunk)
-        copy.flush()
-        os.fsync(copy.fileno())
-    if summed.hexdigest() != value:
-        os.unlink(f"{path}.new")
-        raise Damaged(digest)
-    os.rename(f"{path}.new", path)
+    new = f"{path}{NEW}"
+    try:
+        with open(layout.blob_path(root, digest), "rb") as source, open(new, "wb") as copy:
+            while chunk := source.read(CHUNK):
+                summed.update(chunk)
+                copy.write(chunk)
+                total += len(chunk)
+            copy.flush()
+            os.fsync(copy.fileno())
+        if summed.hexdigest() != value:
+            raise Damaged(digest)
+        os.rename(new, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(new)
     return total
+
+
+def _remove_leftovers(target: str) -> None:
+    """What a copy that was killed has left takes space that this one may need."""
+    for directory, _directories, names in os.walk(target):
+        for name in names:
+            if name == f"data{NEW}":
+                os.unlink(os.path.join(directory, name))
 
 
 def _write_links(target: str, seen: _Seen) -> None:

@@ -94,23 +94,34 @@ def with_gpus(
     }
 
 
+def without_runtime_directory(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration without the login's XDG_RUNTIME_DIR where the container has none: programs warn of it."""
+    process = configuration["process"]
+    there = {row["destination"] for row in configuration.get("mounts") or ()}
+    kept = [
+        one
+        for one in process.get("env") or ()
+        if not one.startswith("XDG_RUNTIME_DIR=") or one.partition("=")[2] in there
+    ]
+    return {**configuration, "process": {**process, "env": kept}} if "env" in process else dict(configuration)
+
+
 def add_gpus(bundle: str, root: str = "/") -> None:
     """Writes those of a job with GPUs into config.json of its bundle. Raises Refused and OSError."""
     path = os.path.join(bundle, "config.json")
     specification = below(root, SPECIFICATION)
     try:
         before = bounded_json.parse_object(host_files.read(path, SIZE_AT_MOST))
-        if not wants_gpus(before):
-            return
-        if not os.path.exists(specification):
+        after = without_runtime_directory(before)
+        if wants_gpus(after) and not os.path.exists(specification):
             raise Refused(
                 f"the node has no {SPECIFICATION}, so a container cannot have its GPUs",
                 "have an administrator run the role container_runtime on it",
                 code="no_specification",
                 subject=SPECIFICATION,
             )
-        known = bounded_json.parse_object(host_files.read(specification, SIZE_AT_MOST))
-        after = with_gpus(before, known)
+        if wants_gpus(after):
+            after = with_gpus(after, bounded_json.parse_object(host_files.read(specification, SIZE_AT_MOST)))
     except bounded_json.MISSHAPEN as why:
         raise Refused(
             f"{path} or {SPECIFICATION} is not as it should be: {type(why).__name__} {why}",

@@ -49,6 +49,10 @@ LABELS = "baremetal.gpu.session"
 MAKING, USED = ".lock", ".used"
 DIRECTORY, PLACE, DAYS = "/var/lib/baremetal-gpu/bundles", "gpu-images-", 14
 
+# Of a bundle that is being made: the name of the bundle, and something that nobody else has.
+PART = ".part-"
+# By these the mounts of the node are known among those of the runtime.
+OWN_OPTIONS = ["rbind", "nosuid", "nodev"]
 # What a container has of the node beside the home and the data: others are known by their names there, too.
 HOSTS = "/etc/hosts"
 
@@ -97,10 +101,12 @@ class Images:
         target = self._path(exact)
         with self._locked(target):
             if os.path.isdir(target):
+                # The node may have other mounts by now. What runs in it has read its configuration.
+                self._write_config(target)
                 # What is used is not removed.
                 os.utime(target)
                 return target
-            with tempfile.TemporaryDirectory(prefix=".part-", dir=self.place) as work:
+            with self._work(target) as work:
                 self._need_space(exact)
                 layout, made = self._fetch(exact, work), os.path.join(work, "bundle")
                 self.run(["umoci", "--log=error", "unpack", "--rootless", "--image", layout, made])
@@ -117,7 +123,7 @@ class Images:
         if not os.path.isdir(path):
             raise Refused(f"nothing of {image} is on this node", "save it on the node on which you have changed it")
         name = f"{wanted['repository']}:{wanted['tag'] or 'latest'}"
-        with self._locked(path), tempfile.TemporaryDirectory(prefix=".part-", dir=self.place) as work:
+        with self._locked(path), self._work(path) as work:
             self.say(f"fetching {exact}")
             layout = self._fetch(exact, work)
             self.say("packing what was changed")
@@ -176,6 +182,17 @@ class Images:
         finally:
             os.close(descriptor)
 
+    def _work(self, target: str) -> tempfile.TemporaryDirectory[str]:
+        """A directory to make a bundle in; those that killed jobs have left are removed, which takes their space."""
+        for name in os.listdir(self.place):
+            of = name[len(PART) :].rpartition("-")[0]
+            if name.startswith(PART) and (of == os.path.basename(target) or not self._is_being_made(of)):
+                _remove(self.place, name)
+        return tempfile.TemporaryDirectory(prefix=f"{PART}{os.path.basename(target)}-", dir=self.place)
+
+    def _is_being_made(self, of: str) -> bool:
+        return bool(of) and _is_held(os.path.join(self.place, f"{of}{MAKING}"))
+
     def _need_space(self, exact: str) -> None:
         told = bounded_json.parse_object(self.run(["skopeo", "inspect", "--raw", f"docker://{exact}"]))
         layers = told.get("layers")
@@ -192,15 +209,20 @@ class Images:
 
     def _adapt(self, bundle: str, exact: str) -> None:
         """Have the user be who they are outside, with the home and the data of the node."""
-        root, config = os.path.join(bundle, "rootfs"), os.path.join(bundle, "config.json")
-        before = bounded_json.parse_object(host_files.read(config, BYTES_AT_MOST))
-        after = adapted(before, self.user.pw_uid, self.user.pw_gid, [self.user.pw_dir, *self.mounts])
-        host_files.write(config, json.dumps(after), mode=0o600)
+        root = os.path.join(bundle, "rootfs")
+        self._write_config(bundle)
         host_files.write(os.path.join(bundle, "image"), f"{exact}\n", mode=0o600)
         row = self.user
         line = f"{row.pw_name}:x:{row.pw_uid}:{row.pw_gid}:{row.pw_gecos}:{row.pw_dir}:/bin/sh\n"
         _append(root, "passwd", row.pw_name, row.pw_uid, line)
         _append(root, "group", row.pw_name, row.pw_gid, f"{row.pw_name}:x:{row.pw_gid}:\n")
+
+    def _write_config(self, bundle: str) -> None:
+        config = os.path.join(bundle, "config.json")
+        before = bounded_json.parse_object(host_files.read(config, BYTES_AT_MOST))
+        after = adapted(before, self.user.pw_uid, self.user.pw_gid, [self.user.pw_dir, *self.mounts])
+        if after != before:
+            host_files.write(config, json.dumps(after), mode=0o600)
 
     def _not_saved(self, bundle: str) -> Iterator[str]:
         """Paths that belong to the node or the user and not to an image."""
@@ -316,7 +338,10 @@ def _append(root: str, name: str, word: str, number: int, line: str) -> None:
 
 
 def adapted(config: Mapping[str, Any], uid: int, gid: int, mounts: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a runtime with the user as who they are, and without limits that Slurm has set already."""
+    """The configuration of a runtime with the user as who they are, and without limits that Slurm has set already.
+
+    One that was adapted before gets these mounts instead of those that it has.
+    """
     process = {key: value for key, value in config["process"].items() if key not in ("capabilities", "rlimits")}
     process.update(terminal=False, user={"uid": uid, "gid": gid}, cwd="/")
     # What stands here goes before the environment of the job, and the image's user has another home.
@@ -325,7 +350,7 @@ def adapted(config: Mapping[str, Any], uid: int, gid: int, mounts: Sequence[str]
     linux["uidMappings"] = [{"containerID": uid, "hostID": uid, "size": 1}]
     linux["gidMappings"] = [{"containerID": gid, "hostID": gid, "size": 1}]
     own = [
-        {"destination": path, "source": path, "type": "none", "options": ["rbind", "nosuid", "nodev"]}
+        {"destination": path, "source": path, "type": "none", "options": OWN_OPTIONS}
         for path in dict.fromkeys([HOSTS, *mounts])
         if path == HOSTS or os.path.isdir(path)
     ]
@@ -334,8 +359,12 @@ def adapted(config: Mapping[str, Any], uid: int, gid: int, mounts: Sequence[str]
         "process": process,
         "linux": linux,
         "root": {**config["root"], "readonly": False},
-        "mounts": [*config["mounts"], *own],
+        "mounts": [*(row for row in config["mounts"] if not _is_own(row)), *own],
     }
+
+
+def _is_own(mount: Mapping[str, Any]) -> bool:
+    return mount.get("options") == OWN_OPTIONS and mount.get("source") == mount["destination"]
 
 
 def main(words: Sequence[str] | None = None, settings: str = SETTINGS) -> int:
@@ -353,6 +382,9 @@ def main(words: Sequence[str] | None = None, settings: str = SETTINGS) -> int:
     order = orders.add_parser("expire", help="remove what nobody has used for some time; as root, of all users")
     order.add_argument("place", metavar="DIRECTORY", nargs="?", default="")
     asked = parser.parse_args(words)
+    # A job has that of the login, which its node and the container do not have: skopeo and others warn of it.
+    if not os.path.isdir(os.environ.get("XDG_RUNTIME_DIR", "/")):
+        del os.environ["XDG_RUNTIME_DIR"]
     try:
         known = bounded_json.parse_object(host_files.read(settings, BYTES_AT_MOST)) if os.path.exists(settings) else {}
         directory = str(known.get("directory", DIRECTORY))
@@ -390,6 +422,7 @@ def _run(images: Images, image: str, program: Sequence[str]) -> int:
     # The step has everything that the job has.
     options = ["--overlap", "--ntasks=1", "--mem=0", "--cpu-bind=none", f"--container={bundle}"]
     images.hold(bundle)
+    os.environ.pop("XDG_RUNTIME_DIR", None)
     os.execvp("srun", ["srun", *options, *program])
 
 

@@ -68,6 +68,13 @@ def test_a_part_is_completed(server: tuple[str, list[str | None]], tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["driver.run"]
 
 
+def test_a_part_that_is_whole_is_not_asked_for_again(server: tuple[str, list[str | None]], tmp_path: Path) -> None:
+    url, ranges = server
+    (tmp_path / ".driver.run.part").write_bytes(CONTENT)
+    assert downloads.fetch(Download(url, SHA256), tmp_path).read_bytes() == CONTENT
+    assert (ranges, [path.name for path in tmp_path.iterdir()]) == ([], ["driver.run"])
+
+
 def test_a_wrong_checksum_leaves_nothing(server: tuple[str, list[str | None]], tmp_path: Path) -> None:
     url, _ranges = server
     with pytest.raises(ManifestError, match=f"{url}: its SHA-256 is {SHA256}, not {'0' * 64}"):

@@ -189,3 +189,31 @@ def test_a_run_that_is_killed_while_it_writes_leaves_the_last_one_and_the_next_r
     store.claim()
     assert content(store) == (10, "state 10")
     assert files(store) == ["000000000010", "000000000010.json"]
+
+
+def test_a_start_on_a_disk_that_leftovers_fill_removes_them(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.save(10, {}, state("state 10"))
+    left = [store.directory / name for name in ("000000000020.pt.new", "000000000030.json.4711.new")]
+    for path in left:
+        path.write_bytes(b"x" * 1000)
+    write = store._write
+
+    def full(name: str, text: str) -> None:
+        if any(path.exists() for path in left):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(name, text)
+
+    monkeypatch.setattr(store, "_write", full)
+    store.claim()
+    assert content(store) == (10, "state 10")
+    assert files(store) == ["000000000010", "000000000010.json"]
+
+
+def test_a_state_that_nothing_names_goes_when_it_is_old(store: Any) -> None:
+    store.save(10, {}, state("state 10"))
+    old, young = (store.directory / f"{step:012d}-{'a' * 16}.pt" for step in (20, 30))
+    for path in (old, young):
+        path.write_bytes(b"x")
+    os.utime(old, (0, 0))
+    store.claim()
+    assert files(store) == ["000000000010", "000000000010.json", "000000000030"]

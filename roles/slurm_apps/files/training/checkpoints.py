@@ -13,10 +13,12 @@ SHA-256, and the checkpoint before it is taken. Only the run that has claimed th
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import IO, Any, Callable
 OWNER = "owner"
 NEW = ".new"
 CHUNK = 1 << 20
+MOMENT_S = 3600.0
 STEP = re.compile(r"([0-9]{12})\.json", re.ASCII)
 STATE = re.compile(r"[0-9]{12}-[0-9a-f]{16}\.pt", re.ASCII)
 
@@ -66,9 +69,24 @@ class Store:
     def claim(self) -> None:
         """From now on no other run writes here."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._write(OWNER, self.owner)
+        try:
+            self._write(OWNER, self.owner)
+        except OSError as why:
+            if why.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # What lost runs have left may be what fills the disk.
+            self._remove_leftovers()
+            self._write(OWNER, self.owner)
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
         for left in self.directory.glob(f"*{NEW}"):
             left.unlink(missing_ok=True)
+        named = {f"{step:012d}" for step in self._steps()}
+        for state in self.directory.glob("*.pt"):
+            # The name of a checkpoint comes a moment after its state.
+            if STATE.fullmatch(state.name) and state.name[:12] not in named and _age(state) > MOMENT_S:
+                state.unlink(missing_ok=True)
 
     def save(self, step: int, settings: dict[str, Any], write: Callable[[IO[bytes]], object]) -> Path:
         """Write a checkpoint, and remove the oldest.
@@ -193,6 +211,13 @@ class Store:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _digest(path: Path) -> str:

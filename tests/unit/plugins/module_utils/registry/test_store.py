@@ -521,6 +521,15 @@ def test_a_copy_has_every_image_whole_and_loses_those_that_were_deleted(
     assert digest_of(b"alice/a") not in {found for found, _status in layout.blobs(str(copy))}
 
 
+def test_what_a_copy_that_was_killed_has_left_takes_no_space(registry: LocalRegistry, tmp_path: Path) -> None:
+    assert registry.push("alice", "alice/train", "v1", b"layer").status == 201
+    left = Path(layout.blob_path(str(tmp_path), f"sha256:{'0' * 64}")).with_name("data.new")
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x" * 1000)
+    assert backup(str(registry.storage), str(tmp_path)).damaged == []
+    assert not list(tmp_path.rglob("*.new"))
+
+
 def test_a_copy_that_is_made_beside_pushes_is_consistent(registry: LocalRegistry, tmp_path: Path) -> None:
     pushers = pushing(registry)
     known: list[dict[str, list[bytes]]] = []

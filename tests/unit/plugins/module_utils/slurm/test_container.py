@@ -124,6 +124,16 @@ def test_a_job_without_gpus_needs_no_specification(step: Step) -> None:
     assert step.add_gpus() == alone
 
 
+def test_a_container_has_no_runtime_directory_of_the_login_unless_it_is_mounted(step: Step) -> None:
+    os.unlink(step.root / "etc/cdi/nvidia.json")
+    alone = {**BUNDLE, "process": {**BUNDLE["process"], "env": ["PATH=/bin", "XDG_RUNTIME_DIR=/run/user/1001"]}}
+    step.write(alone)
+    assert step.add_gpus()["process"]["env"] == ["PATH=/bin"]
+    mounts = [*(BUNDLE.get("mounts") or ()), {"destination": "/run/user/1001", "source": "/x", "type": "none"}]
+    step.write({**alone, "mounts": mounts})
+    assert step.add_gpus()["process"]["env"] == alone["process"]["env"]
+
+
 def test_a_job_with_gpus_is_told_that_the_node_has_no_specification(step: Step) -> None:
     os.unlink(step.root / "etc/cdi/nvidia.json")
     with pytest.raises(Refused, match=r"no /etc/cdi/nvidia\.json.*To do: .*container_runtime"):

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pwd
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -112,6 +113,59 @@ def test_what_was_cut_is_begun_again(images: Images, programs: Programs, monkeyp
     made = Path(images.bundle(f"{REPOSITORY}@{DIGEST}"))
     assert (made / "config.json").exists()
     assert not [name for name in os.listdir(images.place) if name.startswith(".part-")]
+
+
+def test_what_killed_jobs_have_left_makes_room_and_what_others_make_stays(images: Images) -> None:
+    made = Path(images.bundle(f"{REPOSITORY}@{DIGEST}"))
+    shutil.rmtree(made)
+    other = made.with_name("f" * 32)
+    left = [
+        f".part-{made.name}-abcd1234",
+        ".part-abcd1234",
+        f".part-{other.name}-abcd1234",
+        f".part-{'e' * 32}-abcd1234",
+    ]
+    for name in left:
+        (made.parent / name / "layout").mkdir(parents=True)
+    with other.with_name(f"{other.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        images.bundle(f"{REPOSITORY}@{DIGEST}")
+        assert [name for name in os.listdir(images.place) if name.startswith(".part-")] == [left[2]]
+
+
+def test_mounts_of_the_node_that_come_and_go_reach_what_is_unpacked_already(
+    images: Images, programs: Programs, tmp_path: Path
+) -> None:
+    made = Path(images.bundle(f"{REPOSITORY}@{DIGEST}"))
+    (tmp_path / "models").mkdir()
+    later = Images(str(tmp_path), [str(tmp_path / "models")], programs)
+    assert later.bundle(f"{REPOSITORY}@{DIGEST}") == str(made)
+    config = json.loads((made / "config.json").read_text())
+    assert [row["destination"] for row in config["mounts"]] == [
+        "/proc",
+        "/etc/hosts",
+        ME.pw_dir,
+        str(tmp_path / "models"),
+    ]
+    # It was not there when the image was unpacked.
+    (tmp_path / "missing").mkdir()
+    images.bundle(f"{REPOSITORY}@{DIGEST}")
+    bound = {row["destination"] for row in json.loads((made / "config.json").read_text())["mounts"]}
+    assert bound == {"/proc", "/etc/hosts", ME.pw_dir, str(tmp_path / "datasets"), str(tmp_path / "missing")}
+    assert programs.count("unpack") == 1
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_programs_get_no_runtime_directory_that_is_not_there(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """skopeo warns of it at each call."""
+    directory = tmp_path if there else tmp_path / "user-1001"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
+    (tmp_path / "settings").write_text(json.dumps({"directory": str(tmp_path)}))
+    assert program.main(["remove"], settings=str(tmp_path / "settings")) == 0
+    assert os.environ.get("XDG_RUNTIME_DIR") == (str(directory) if there else None)
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize(
