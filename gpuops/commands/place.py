@@ -35,14 +35,14 @@ class _Wrong(Exception):
 
 def _read_json(path: Path, what: str) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as failure:
         raise _Wrong(f"{what} {path} cannot be read: {failure}") from failure
 
 
 def _is_snapshot(path: Path) -> bool:
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             header = json.loads(file.readline())
     except (OSError, ValueError):
         return False

@@ -89,7 +89,9 @@ accept:
       type: list
       elements: dict
     disks:
-      description: Disks with model, and whether they pass their own check. Null without smartctl.
+      description: >-
+        Disks with model, C(passed), whether they pass their own check, and C(said), what smartctl says of that. The
+        first is null where the disk does not tell.
       type: list
       elements: dict
     memory_errors:

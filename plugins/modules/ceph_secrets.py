@@ -82,7 +82,7 @@ def load(path: str) -> Any:
     """
     if os.stat(path).st_mode & 0o077:
         raise Refused("others than its owner may read it", f"'chmod 600 {path}'")
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         return json.load(file)
 
 

@@ -99,7 +99,7 @@ def load(path: str) -> dict[str, str]:
         return {}
     if os.stat(path).st_mode & 0o077:
         raise Refused("others than its owner may read it", f"chmod 600 {path}")
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         content: Any = json.load(file)
     return checked(content)
 

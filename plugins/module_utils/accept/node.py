@@ -11,14 +11,15 @@ from __future__ import annotations
 import contextlib
 import glob
 import itertools
-import json
 import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.system import clock
 
 SCHEMA = 1
@@ -29,6 +30,7 @@ BRIDGES_MOST, GROUPS_MOST = 1024, 4096
 # Of the ACS control register: requests and completions of peers are sent up to the root.
 REDIRECTS = 0x04 | 0x08
 SMART_TIMEOUT_S = 20
+SAID_AT_MOST = 300
 STARTS_JOBS = ("slurmd", "mesos-agent")
 GETENT_TIMEOUT_S = 20
 USERS_MOST = 200
@@ -189,19 +191,26 @@ def disks(root: str = "/", run: host_run.Run = host_run.run) -> list[dict[str, A
     found = []
     for name in _names("sys/block/*", root, lambda one: _is_device(f"sys/block/{one}", root)):
         model = text(f"sys/block/{name}/device/model", root)
-        found.append({"name": name, "model": model, "passed": _smart(name, run)})
+        found.append({"name": name, "model": model, **_smart(name, run)})
     return found
 
 
-def _smart(name: str, run: host_run.Run) -> bool | None:
-    status, out, _err = run(["smartctl", "--json", "--health", f"/dev/{name}"], None, SMART_TIMEOUT_S)
-    if status in (host_run.NOT_FOUND, host_run.TIMED_OUT):
-        return None
+def _smart(name: str, run: host_run.Run) -> dict[str, Any]:
+    """`passed`, which is null where the disk does not tell, and `said`, what smartctl says; without it, nothing."""
+    status, out, error = run(["smartctl", "--json", "--health", f"/dev/{name}"], None, SMART_TIMEOUT_S)
+    if status == host_run.NOT_FOUND:
+        return {"passed": None, "said": "smartctl is not installed"}
+    if status == host_run.TIMED_OUT:
+        return {"passed": None, "said": f"smartctl has not answered within {SMART_TIMEOUT_S:g} s"}
     try:
-        passed = json.loads(out).get("smart_status", {}).get("passed")
-    except (ValueError, AttributeError):
-        return None
-    return passed if isinstance(passed, bool) else None
+        told = bounded_json.parse_object(out)
+        passed = told.get("smart_status", {}).get("passed")
+        said = "; ".join(str(one["string"]) for one in told.get("smartctl", {}).get("messages", ()))
+    except bounded_json.MISSHAPEN:
+        passed, said = None, error.strip() or out.strip()
+    if not isinstance(passed, bool):
+        passed, said = None, said or f"smartctl ended with {status}"
+    return {"passed": passed, **({"said": one_line(said, SAID_AT_MOST)} if said else {})}
 
 
 def memory_errors(root: str = "/") -> dict[str, int] | None:

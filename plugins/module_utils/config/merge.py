@@ -80,8 +80,7 @@ def same(one: Any, other: Any) -> bool:
 
 def parse_json(text: str) -> dict[str, Any]:
     """The object in a JSON text. An empty text is an empty object; a key given twice is refused, not dropped."""
-    if text.startswith("\ufeff"):
-        raise Malformed("the file begins with a byte order mark, which JSON does not allow", 1, 1)
+    text = text[len(byte_order_mark(text)) :]
     if not text.strip():
         return {}
 
@@ -120,11 +119,17 @@ def parse_json(text: str) -> dict[str, Any]:
     return data
 
 
+def byte_order_mark(text: str) -> str:
+    """The mark at the head of a text; empty without one. The programs pass over it, and editors write it."""
+    return text[: text.startswith("\ufeff")]
+
+
 def render_json(data: dict[str, Any], like: str = "") -> str:
     """A JSON text of data, indented as the text that it takes the place of."""
-    found = re.search(r'^[{]\s*?\n([ \t]+)"', like.lstrip())
+    mark = byte_order_mark(like)
+    found = re.search(r'^[{]\s*?\n([ \t]+)"', like[len(mark) :].lstrip())
     indent = found.group(1) if found else "    "
-    return json.dumps(data, indent=indent, ensure_ascii=False) + "\n"
+    return mark + json.dumps(data, indent=indent, ensure_ascii=False) + "\n"
 
 
 # Merging

@@ -413,11 +413,9 @@ class Reader:
 
 
 def read(text: str) -> Document:
-    """The document in a text."""
-    if text.startswith("\ufeff"):
-        raise merge.Malformed("the file begins with a byte order mark, which TOML does not allow", 1, 1)
+    """The document in a text, which for the document begins behind its byte order mark."""
     try:
-        return Reader(text).read()
+        return Reader(text[len(merge.byte_order_mark(text)) :]).read()
     except RecursionError:
         raise merge.Malformed("the values are nested too deeply", 1, 1) from None
 
@@ -465,6 +463,11 @@ def render_value(value: Any) -> str:
 
 def edit(text: str, after: dict[str, Any]) -> str:
     """The text changed in such a way that its data are `after`."""
+    mark = merge.byte_order_mark(text)
+    return mark + _edited(text[len(mark) :], after)
+
+
+def _edited(text: str, after: dict[str, Any]) -> str:
     document = read(text)
     before = document.data
     if merge.same(before, after):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import rdma
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     NODE,
@@ -297,7 +298,9 @@ def _disks(name: str, host: Host) -> list[Item]:
     for row in rows_of(_at(host, ("accept", "disks"))):
         passed = row.get("passed") if isinstance(row.get("passed"), bool) else None
         words = {True: "passes its own check", False: "fails its own check"}
-        evidence = words[passed] if passed is not None else "says nothing of itself, or smartctl is not installed"
+        said = one_line(row.get("said") or "", 300)
+        evidence = words[passed] if passed is not None else "says nothing of itself"
+        evidence += f": {said}" if said else ""
         items.append(judged("node.disk", NODE, name, passed, evidence, "replace the disk", f"{row.get('name')}"))
     return items or [Item("node.disk", NODE, name, NOT_APPLICABLE, "the host has no disk of its own")]
 

@@ -172,6 +172,42 @@ def test_what_a_host_has_many_of_hides_nothing(tree):
 
 
 @pytest.mark.parametrize(
+    ("answer", "passed", "said"),
+    [
+        ((127, "", ""), None, "smartctl is not installed"),
+        ((124, "", ""), None, "smartctl has not answered within 20 s"),
+        (
+            (2, json.dumps({"smartctl": {"messages": [{"string": "/dev/sda: Permission denied"}]}}), ""),
+            None,
+            "/dev/sda: Permission denied",
+        ),
+        ((1, "=======> UNRECOGNIZED OPTION: json\n", ""), None, "=======> UNRECOGNIZED OPTION: json"),
+        ((4, "{}", ""), None, "smartctl ended with 4"),
+        (
+            (
+                4,
+                json.dumps(
+                    {
+                        "smart_status": {"passed": True},
+                        "smartctl": {"messages": [{"string": "a command \x1b[31mfailed"}]},
+                    }
+                ),
+                "",
+            ),
+            True,
+            "a command \ufffd[31mfailed",
+        ),
+        ((0, json.dumps({"smart_status": {"passed": True}}), ""), True, None),
+        ((0, "[" * 5000, "cannot"), None, "cannot"),
+    ],
+)
+def test_what_smartctl_says_of_a_disk_is_told(tree, answer, passed, said):
+    tree("sys/block/sda/device/model", "DISK\n")
+    (row,) = node.disks(tree.root, lambda *_: answer)
+    assert (row["passed"], row.get("said")) == (passed, said)
+
+
+@pytest.mark.parametrize(
     ("control", "redirects"), [(0, []), (0x01, []), (0x04, ["0000:3a:00.0"]), (0x1D, ["0000:3a:00.0"])]
 )
 def test_bridges_that_redirect(tree, control, redirects):

@@ -205,7 +205,7 @@ def test_parse_json_keeps_order_and_takes_an_empty_text_for_an_empty_object():
         ('{\n "a": 1,\n "b": {"x": 1, "x": 2}}', 3, 7, 'the key "x" occurs twice'),
         ('{\n "a": NaN}', 2, 7, "NaN is not a JSON number"),
         ("[1]", 1, 1, "no JSON object"),
-        ('\ufeff{"a": 1}', 1, 1, "byte order mark"),
+        ('\ufeff{"a": }', 1, 7, "Expecting value"),
         ("[" * 100000, 1, 1, "nested too deeply|Expecting value"),
     ],
 )
@@ -214,6 +214,18 @@ def test_parse_json_says_where_a_text_is_broken(text, line, column, reason):
         merge.parse_json(text)
     if "[[[" not in text:
         assert (caught.value.line, caught.value.column) in {(line, column), (2, 16)}
+
+
+@pytest.mark.parametrize("text", ['\ufeff{"a": 1}', '\ufeff{\n  "a": 1\n}\n', "\ufeff", "\ufeff \n"])
+def test_a_byte_order_mark_is_passed_over_as_the_programs_do_and_stays(text):
+    data = merge.parse_json(text)
+    assert data == ({"a": 1} if "a" in text else {})
+    after = merge.render_json({**data, "b": 2}, text)
+    assert after.startswith("\ufeff{")
+    assert after.count("\ufeff") == 1
+    assert merge.parse_json(after) == {**data, "b": 2}
+    if "\n  " in text:
+        assert after == '\ufeff{\n  "a": 1,\n  "b": 2\n}\n'
 
 
 @pytest.mark.parametrize("indent", ["  ", "    ", "\t"])

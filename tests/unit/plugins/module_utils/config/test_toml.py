@@ -278,3 +278,11 @@ def test_written_from_nothing_and_changed(one, other):
     first = toml.edit("", one)
     assert merge.same(tomllib.loads(first), one)
     assert merge.same(tomllib.loads(toml.edit(first, other)), other)
+
+
+def test_a_byte_order_mark_is_passed_over_as_the_programs_do_and_stays():
+    text = "\ufeff# of Notepad\na = 1\n[b]\nc = 2\n"
+    assert toml.parse(text) == {"a": 1, "b": {"c": 2}}
+    assert toml.edit(text, toml.parse(text)) == text
+    assert toml.edit(text, {"a": 3, "b": {"c": 2, "d": 4}}) == "\ufeff# of Notepad\na = 3\n[b]\nc = 2\nd = 4\n"
+    assert toml.edit("\ufeff", {"a": 1}) == "\ufeffa = 1\n"
