@@ -24,6 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent import recall 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.orders import ANSWER, Inbox
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.prober import Prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.state import State
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent.told import Told
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml_messages, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import PolicyError
@@ -72,6 +73,7 @@ class Agent:
         self.probe: dict[str, Any] = {"error": None, "seconds": None, "time": None}
         self.problems: dict[str, str] = {}
         self.saved = True
+        self.told = Told()
         self.history = self._remembered()
         self.selector = selectors.DefaultSelector()
         self.stopping = False
@@ -295,6 +297,8 @@ class Agent:
         if look is not None and not (self.probe["error"] and self.last):
             self.last = look
         self.report, self.history = self._judged(look, events)
+        with contextlib.suppress(OSError):
+            self.told.tell(self.report)
         self._save()
         self._publish()
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One line for everything that the reconciler decides, begins and ends: in files, and for systemd's journal.
+"""One line for everything that the reconciler decides, begins and ends: JSON in files, words in systemd's journal.
 
 The newest lines are in PATH. A file that is full becomes PATH.1, that one PATH.2, and so on; the oldest goes.
 """
@@ -16,11 +16,29 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+
 FILE_BYTES = 16 << 20
 FILES = 5
+WARNING, INFO = "<4>", "<6>"
+
+
+def words(row: Mapping[str, Any]) -> str:
+    """A row for people: ``gpu1: begin 3: deactivate: fatal: …``, with what else is short behind it."""
+    host = "" if row["host"] == "*" else f"{row['host']}: "
+    step = row.get("step") or {}
+    named = [row.get(key, step.get(key)) for key in ("kind", "result", "why")]
+    parts = [" ".join(str(row[key]) for key in ("what", "number") if key in row), *(str(one) for one in named if one)]
+    rest = [f"{key} {row[key]}" for key in ("by", "uuid", "seconds", "mode", "nodes") if row.get(key) is not None]
+    rest += [f"{key} {', '.join(map(str, row[key]))}" for key in ("waiting", "hosts") if row.get(key)]
+    joined = "; ".join(rest)
+    text = one_line(f"{host}{': '.join(parts)}{f' ({joined})' if rest else ''}")
+    # A terminal has no use for the priority of sd-daemon(3).
+    return f"{WARNING if row['what'] == 'problem' else INFO}{text}" if "JOURNAL_STREAM" in os.environ else text
 
 
 class Journal:
@@ -42,7 +60,7 @@ class Journal:
     def write(self, host: str, what: str, **more: Any) -> dict[str, Any]:
         row = {"time": round(time.time(), 3), "host": host, "what": what, **more}
         line = json.dumps(row, separators=(",", ":"), sort_keys=False)
-        self._say(line)
+        self._say(words(row))
         if self.path is not None:
             self._keep(self.path, line, durable=what in ("begin", "end"))
         return row
@@ -61,7 +79,7 @@ class Journal:
         except OSError as why:
             if not self.problem:
                 self.problem = f"{path} cannot be written: {why.strerror}"
-                self._say(json.dumps({"what": "problem", "why": self.problem}))
+                self._say(words({"host": "*", "what": "problem", "why": self.problem}))
 
     def _say(self, line: str) -> None:
         """Where nobody takes it, as with a file on a full disk, there is the file of ours."""

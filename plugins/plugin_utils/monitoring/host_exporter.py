@@ -38,6 +38,7 @@ Description=Metrics of certificates, ZooKeeper, homes and the portal of this hos
 [Service]
 Type=oneshot
 ExecStart={python} -I {program} --textfile {textfile}
+SyslogIdentifier={name}
 # Longer than all parts may take together.
 TimeoutStartSec=150
 # A child that hangs in the kernel does not end; nobody is to wait for it.

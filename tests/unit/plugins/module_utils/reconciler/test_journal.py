@@ -35,6 +35,11 @@ def numbers(path: Path) -> list[int]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def no_journal_of_systemd(monkeypatch):
+    monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+
+
 def journal(path: Path, out: io.StringIO | None = None, **more: Any) -> Journal:
     return Journal(path, out or io.StringIO(), **{"file_bytes": 300, "files": 3, **more})
 
@@ -134,9 +139,10 @@ def test_a_full_disk_leaves_no_half_of_a_line_and_is_told_once(tmp_path, monkeyp
         one.write("n1", "end", number=2)
         one.write("n1", "begin", number=3)
     assert path.read_bytes() == before
-    told = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [row.get("number") for row in told] == [1, 2, None, 3]
-    assert "No space left" in told[2]["why"]
+    told = out.getvalue().splitlines()
+    assert [line for line in told if "problem" not in line] == ["n1: begin 1", "n1: end 2", "n1: begin 3"]
+    assert told[2].startswith("problem: ")
+    assert "No space left" in told[2]
     one.write("n1", "end", number=4)
     assert numbers(path) == [1, 4]
 
@@ -189,4 +195,28 @@ def test_a_pipe_in_the_place_of_the_file_is_not_written_to(tmp_path):
     for number in range(20):
         one.write("n1", "end", number=number, why="x" * 10000)
     assert "no plain file" in one.problem
-    assert out.getvalue().count('"what":"end"') == 20
+    assert out.getvalue().count("n1: end") == 20
+
+
+def test_in_the_journal_of_systemd_are_words_and_in_the_file_is_all_of_it(tmp_path, monkeypatch):
+    path, out = tmp_path / "journal.jsonl", io.StringIO()
+    one = journal(path, out, file_bytes=4096)
+    step = {"kind": "deactivate", "why": "fatal: GPU-8f6c (gpu_lost)", "evidence": {"deep": [1, 2]}}
+    one.write("gpu1", "begin", number=3, **step)
+    one.write("gpu1", "end", number=3, kind="deactivate", result="done", why="", seconds=0.17)
+    one.write("gpu2", "would", why="would drain: fatal", step=step)
+    one.write("*", "breaker", why="3 of 20 hosts", waiting=["gpu3", "gpu4"])
+    one.write("*", "lead", by="head1", mode="act", nodes=20)
+    assert out.getvalue().splitlines() == [
+        "gpu1: begin 3: deactivate: fatal: GPU-8f6c (gpu_lost)",
+        "gpu1: end 3: deactivate: done (seconds 0.17)",
+        "gpu2: would: deactivate: would drain: fatal",
+        "breaker: 3 of 20 hosts (waiting gpu3, gpu4)",
+        "lead (by head1; mode act; nodes 20)",
+    ]
+    assert json.loads(path.read_text().splitlines()[0])["evidence"] == {"deep": [1, 2]}
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+    out.truncate(0)
+    out.seek(0)
+    one.write("gpu1", "problem", why="a\x1b[31m\nb")
+    assert out.getvalue() == "<4>gpu1: problem: a\ufffd[31m b\n"
