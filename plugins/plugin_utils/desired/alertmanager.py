@@ -36,8 +36,8 @@ _SMTP = {"smarthost", "from", "user", "password", "require_tls"}
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the host that Alertmanager runs on.
 
-    :param params: ``state``, ``listen``, ``receivers``, ``smtp``, ``watchdog_webhook``, ``group_wait``,
-        ``group_interval`` and ``repeat_interval``.
+    :param params: ``state``, ``listen``, ``external_url``, ``receivers``, ``smtp``, ``watchdog_webhook``,
+        ``group_wait``, ``group_interval`` and ``repeat_interval``.
     """
     if params["state"] == "absent":
         return Plan(_absent())
@@ -45,7 +45,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if problems:
         return Plan(problems=problems)
     own = {"owner": "root", "group": "root", "mode": "0644"}
-    words = [f"--web.listen-address={params['listen']}", "--cluster.listen-address="]
+    words = [
+        f"--web.listen-address={params['listen']}",
+        "--cluster.listen-address=",
+        *settings.external_url(params["external_url"]),
+    ]
     text = Path(ROLES, ROLE, "files", TEMPLATE).read_text(encoding="utf-8")
     return Plan(
         {
@@ -115,6 +119,8 @@ def _receiver(row: Mapping[str, Any]) -> Document:
             "api_url": row["chat"],
             "send_resolved": True,
             "title": '{{ template "baremetal_gpu.title" . }}',
+            # By default it would lead to Alertmanager, which listens on loopback.
+            "title_link": "{{ (index .Alerts 0).Annotations.runbook_url }}",
             "text": '{{ template "baremetal_gpu.text" . }}',
         }
         return {"name": row["name"], "slack_configs": [chat]}
@@ -139,6 +145,9 @@ def _smtp(smtp: Mapping[str, Any]) -> Document:
 
 def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     yield from settings.listen_problems("alertmanager_listen", str(params["listen"]), "Alertmanager", "127.0.0.1:9093")
+    yield from settings.link_problems(
+        "alertmanager_external_url", str(params["external_url"]), "https://alerts.example.org"
+    )
     for name in ("group_wait", "group_interval", "repeat_interval"):
         yield from settings.duration_problems(f"alertmanager_{name}", str(params[name]))
     if params["watchdog_webhook"] and not _is_url(params["watchdog_webhook"]):

@@ -59,8 +59,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of the host that Prometheus runs on.
 
     :param params: ``state``, ``listen``, ``retention_time``, ``retention_size``, ``scrape_interval``, ``remote_write``,
-        ``scrape_configs``, ``external_labels``, ``docs_url``, ``node_tls``, ``is_ceph_watched`` and ``alertmanager``,
-        its address, empty for none.
+        ``scrape_configs``, ``external_labels``, ``docs_url``, ``external_url``, ``node_tls``, ``is_ceph_watched`` and
+        ``alertmanager``, its address, empty for none.
     :param peers: ``host``, its name in the inventory; ``servers``, the hosts that Prometheus runs on; ``exporters``,
         those of node_exporter; ``groups`` and ``hostvars``, as Ansible has them; and ``certificates``, what
         cluster_certificates has returned; empty before.
@@ -128,6 +128,7 @@ def _words(params: Mapping[str, Any]) -> list[str]:
         f"--web.listen-address={params['listen']}",
         f"--storage.tsdb.retention.time={params['retention_time']}",
         f"--storage.tsdb.retention.size={params['retention_size']}",
+        *settings.external_url(params["external_url"]),
     ]
 
 
@@ -204,6 +205,10 @@ def _here(job: str, address: str, host: str) -> Document:
 
 def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     yield from settings.listen_problems("prometheus_listen", str(params["listen"]), "Prometheus", "127.0.0.1:9090")
+    yield from settings.link_problems("prometheus_docs_url", str(params["docs_url"]), "https://docs.example.org/gpu/")
+    yield from settings.link_problems(
+        "prometheus_external_url", str(params["external_url"]), "https://prom.example.org"
+    )
     yield from settings.duration_problems("prometheus_retention_time", str(params["retention_time"]))
     yield from settings.duration_problems("prometheus_scrape_interval", str(params["scrape_interval"]))
     if not _SIZE.fullmatch(str(params["retention_size"])):

@@ -10,6 +10,8 @@ from typing import Any
 
 # From the most to the least urgent; docs/alerts.md explains them.
 SEVERITIES = ("page", "ticket", "info")
+# The documentation that galaxy.yml names, as a page of which people follow a link.
+PUBLISHED = "https://github.com/baremetal-gpu/baremetal.gpu/blob/main/docs"
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,13 @@ class Alert:
         """Where docs/alerts.md explains it."""
         return f"alerts.html#{self.name.lower()}"
 
+    def link(self, docs_url: str = "") -> str:
+        """Where people read it: in the site's own docs, or in those of the collection."""
+        own = f"{docs_url.rstrip('/')}/{self.page}"
+        return own if docs_url else f"{PUBLISHED}/{self.page.replace('.html', '.md')}"
+
     def rule(self, docs_url: str = "") -> dict[str, Any]:
-        """An entry of a rule group. `docs_url` is where the docs are, with a slash at its end."""
+        """An entry of a rule group. `docs_url` is where the site has these docs; empty for those of the collection."""
         return {
             "alert": self.name,
             "expr": self.expr,
@@ -42,7 +49,7 @@ class Alert:
                 "summary": self.summary,
                 "evidence": self.evidence,
                 "remedy": self.remedy,
-                "runbook_url": docs_url + self.page,
+                "runbook_url": self.link(docs_url),
             },
         }
 

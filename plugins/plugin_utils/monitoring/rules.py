@@ -113,7 +113,7 @@ INHIBITIONS = (
 def rules(docs_url: str = "") -> dict[str, list[dict[str, Any]]]:
     """The groups of each file of rules, by the file's name.
 
-    `docs_url` is where the site has these docs, with a slash at its end; without it the runbooks' links are relative.
+    `docs_url` is where the site has these docs; without it the runbooks' links lead to those of the collection.
     """
     return {
         f"{name}.yml": [

@@ -15,6 +15,9 @@ from ansible.module_utils.common.yaml import yaml_dump
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:]+)\]|([A-Za-z0-9.-]*)):([0-9]{1,5})")
+_LINK = re.compile(
+    r"https?://(?:\[([0-9A-Fa-f:]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]*)?", re.ASCII
+)
 # Durations as Prometheus writes them.
 _DURATION = re.compile(r"(?:[1-9][0-9]*(?:ms|s|m|h|d|w|y))+")
 
@@ -27,6 +30,11 @@ def head(role: str) -> str:
 def yaml_text(role: str, content: Any) -> str:
     """A file in YAML."""
     return head(role) + str(yaml_dump(content, sort_keys=False, allow_unicode=True, width=10_000))
+
+
+def external_url(value: str) -> list[str]:
+    """The arguments of a daemon that is reached as `value`, by a server that passes requests on without its path."""
+    return [f"--web.external-url={value}", "--web.route-prefix=/"] if value else []
 
 
 def arguments(role: str, words: list[str]) -> str:
@@ -61,6 +69,20 @@ def listen_problems(variable: str, value: str, program: str, example: str) -> It
             value,
             f"set {example}; people come by SSH (ssh -L), or through an HTTPS server on the same host that asks for a "
             "login",
+        )
+
+
+def link_problems(variable: str, value: str, example: str) -> Iterator[Problem]:
+    """A problem unless it is empty or a URL that leads others here: a link in a message is opened elsewhere."""
+    found = _LINK.fullmatch(value)
+    host = (found[1] or found[2]) if found else ""
+    if value and (not found or host == "localhost" or is_loopback(f"[{host}]:1" if found[1] else f"{host}:1")):
+        yield Problem(
+            "wrong_setting",
+            variable,
+            "it is no URL that leads here from the machines of those who read messages",
+            value[:200],
+            f"give the whole address, such as {example}, or leave it empty",
         )
 
 

@@ -206,6 +206,7 @@ def address(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
         plan = prometheus.desired(
             {
                 "docs_url": "",
+                "external_url": "",
                 "alertmanager": "",
                 "remote_write": [],
                 "scrape_configs": [],

@@ -55,6 +55,7 @@ def prometheus_plan(groups: Any = None, hostvars: Any = None, certificates: Any 
             "external_labels": {},
             "scrape_configs": [],
             "docs_url": "",
+            "external_url": "",
             "node_tls": "required",
             "is_ceph_watched": False,
             "alertmanager": "127.0.0.1:9093",
@@ -77,6 +78,7 @@ def alertmanager_plan(**params: Any) -> Plan:
         {
             "state": "present",
             "listen": "127.0.0.1:9093",
+            "external_url": "",
             "receivers": [],
             "smtp": {},
             "watchdog_webhook": "",
@@ -286,6 +288,11 @@ def test_a_password_for_remote_write_is_in_no_diff():
 @pytest.mark.parametrize(
     ("params", "words"),
     [
+        ({"docs_url": "/docs/"}, "prometheus_docs_url: it is no URL that leads here"),
+        ({"docs_url": "http://127.0.0.1:8000/"}, "prometheus_docs_url: it is no URL that leads here"),
+        ({"external_url": "https://localhost/"}, "prometheus_external_url: it is no URL that leads here"),
+        ({"external_url": "http://[::1]:9090"}, "prometheus_external_url: it is no URL that leads here"),
+        ({"external_url": 'https://x.example.org/"'}, "prometheus_external_url: it is no URL that leads here"),
         ({"listen": "0.0.0.0:9090"}, "prometheus_listen: Prometheus has no login"),
         ({"retention_size": "lots"}, "may fill the disk: lots"),
         ({"retention_time": "90 days"}, "no duration"),
@@ -372,6 +379,20 @@ def test_amtool_takes_all_receivers(tmp_path: Path):
     assert "1 templates" in done.stdout
 
 
+def test_links_lead_to_where_people_reach_the_servers():
+    url = "https://mon.example.org/alerts"
+    for plan, path in (
+        (prometheus_plan, "/etc/default/prometheus"),
+        (alertmanager_plan, "/etc/default/prometheus-alertmanager"),
+    ):
+        assert "external-url" not in files(plan())[path]["content"]
+        # Requests of the site itself go on to have no path.
+        words = files(plan(external_url=url))[path]["content"]
+        assert f" --web.external-url={url} --web.route-prefix=/" in words
+    (chat,) = routes(alertmanager_plan(receivers=[TEAM]))["receivers"][-1]["slack_configs"]
+    assert chat["title_link"] == "{{ (index .Alerts 0).Annotations.runbook_url }}"
+
+
 def test_addresses_of_webhooks_are_in_no_diff():
     row = files(alertmanager_plan(receivers=[TEAM]))["/etc/prometheus/alertmanager.yml"]
     assert (row["sensitive"], row["mode"], row["group"]) == (True, "0640", "prometheus")
@@ -380,6 +401,7 @@ def test_addresses_of_webhooks_are_in_no_diff():
 @pytest.mark.parametrize(
     ("params", "words"),
     [
+        ({"external_url": "alerts.example.org"}, "alertmanager_external_url: it is no URL that leads here"),
         ({"listen": ":9093"}, "alertmanager_listen: Alertmanager has no login"),
         ({"group_wait": "soon"}, "no duration"),
         ({"watchdog_webhook": "dead"}, "no http or https URL"),

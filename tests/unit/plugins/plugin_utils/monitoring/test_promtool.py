@@ -51,7 +51,7 @@ def group(case: Case, series: Series, firing: bool) -> dict:
                 "summary": one.summary,
                 "evidence": one.evidence,
                 "remedy": alert.remedy if one.remedy is None else one.remedy,
-                "runbook_url": alert.page,
+                "runbook_url": alert.link(),
             },
         }
         for one in case.firing

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -146,6 +147,16 @@ def test_files_are_yaml_with_a_group_of_the_files_name():
         for rule in groups[-1]["rules"]:
             anchor = rule["alert"].lower()
             assert rule["annotations"]["runbook_url"] == f"https://docs.example/alerts.html#{anchor}"
+
+
+@pytest.mark.parametrize("docs_url", ["", "https://docs.example", "https://docs.example/"])
+def test_every_link_leads_there_from_wherever_a_message_is_read(docs_url):
+    for alert in ALL:
+        url = urlsplit(alert.rule(docs_url)["annotations"]["runbook_url"])
+        assert (url.scheme, url.fragment) == ("https", alert.name.lower())
+        assert url.hostname in ("docs.example", "github.com")
+        assert url.path.endswith("/alerts.html" if docs_url else "/docs/alerts.md")
+        assert "//" not in url.path
 
 
 def matching(code: str) -> list[str]:
