@@ -551,6 +551,8 @@ def test_jupyterlab_reads_what_the_role_writes(tmp_path: Path) -> None:
     loaded = description["jupyterlab"]["_build"]["load"]
     assert found[f"{portal.LAB}/{loaded}"]["mode"] == "0644"
     assert f'"{description["name"]}"' in found[f"{portal.LAB}/{loaded}"]["content"]
+    # It would ask everybody whether they want its news, which come from the internet.
+    assert description["jupyterlab"]["disabledExtensions"] == ["@jupyterlab/apputils-extension:announcements"]
 
 
 def test_another_part_of_the_hub_restarts_it(tmp_path: Path) -> None:
