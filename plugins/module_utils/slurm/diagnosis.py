@@ -14,6 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
     FENCE_MARK,
     HEALTH_CHECK_MARK,
     OPERATOR_MARK,
+    USER,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.queue import QueuedJob
 
@@ -90,6 +91,48 @@ NODE_REASONS = (
         f"see that no other host runs slurmd under this name, restart slurmd there, then {RESUME}",
     ),
     Known(
+        "slurmdspooldir is full",
+        "disk_full",
+        "the file system of its SlurmdSpoolDir is full, so no job can be started there",
+        f"see `df -h /var/lib/slurm/slurmd` there and make room, then {RESUME}",
+    ),
+    Known(
+        "low tmpdisk",
+        "disk_missing",
+        "its TmpFS has less space than the TmpDisk of slurm.conf",
+        f"see `df -h /tmp` there. If the change is intended, correct TmpDisk in slurm.conf, then {RESUME}",
+    ),
+    Known(
+        "batch job complete failure",
+        "launch_failed",
+        "a batch job could not be started or ended there",
+        f"see `journalctl -u slurmd` there, mend the cause, then {RESUME}",
+    ),
+    Known(
+        "reboot asap",
+        "reboots",
+        "Slurm reboots it as soon as its jobs have ended",
+        "wait for it; `scontrol cancel_reboot {node}` takes the order back",
+    ),
+    Known(
+        "reboot timed out",
+        "not_rebooted",
+        "Slurm rebooted it, and it did not register in time",
+        f"see its console or BMC and `journalctl -u slurmd` there, then {RESUME}",
+    ),
+    Known(
+        "resumetimeout",
+        "not_resumed",
+        "Slurm switched it on, and it did not register in time",
+        f"see its console or BMC and `journalctl -u slurmd` there, then {RESUME}",
+    ),
+    Known(
+        "gres/",
+        "gres_wrong",
+        "its GPUs are not what slurm.conf and gres.conf say",
+        f"compare `nvidia-smi -L` and `slurmd -G` there with gres.conf; run the playbook slurm again, then {RESUME}",
+    ),
+    Known(
         "munge",
         "not_trusted",
         "slurmctld and the node do not accept each other's credentials",
@@ -111,7 +154,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
     """Why a node (see `state.parse`) takes no jobs; None for one that does."""
     name, told = node["name"], str(node["reason"])
     if node["in_service"] and not node["drained"]:
-        return None
+        return _closed(node)
     evidence = f"{node['state']}: {told}" if told else node["state"]
     if told.startswith(HEALTH_CHECK_MARK):
         return Problem(
@@ -143,6 +186,15 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             f"once it is well, `gpuops restore {name}`",
         )
     known = next((one for one in NODE_REASONS if one.text in told.lower()), None)
+    if known is None and node["drained"] and node["reason_by"] == USER:
+        return Problem(
+            "drained_by_slurm",
+            name,
+            f"Slurm itself drained it: {told or 'no reason given'}",
+            node["state"],
+            f"see `journalctl -u slurmctld` on the controller and `journalctl -u slurmd` there, mend the cause, then "
+            f"{RESUME}".format(node=name),
+        )
     if known is None and node["drained"]:
         by = f" by {node['reason_by']}" if node["reason_by"] else ""
         since = f" since {node['reason_since'].replace('T', ' ')}" if node["reason_since"] else ""
@@ -162,8 +214,55 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
     return Problem(known.code, name, known.cause, evidence, known.remedy.format(node=name))
 
 
+# Nodes that are well and closed, by `closed` of state.parse, "guard" among them: code, cause and remedy.
+CLOSED = {
+    "guard": (
+        "guarded",
+        "the reconciler keeps it closed while it takes a bad GPU out of service",
+        "see `gpuops-reconciler status` on its host; a guard that stays for minutes has holders that do not start",
+    ),
+    "maintenance": (
+        "reserved_for_maintenance",
+        "it is reserved for maintenance",
+        "`scontrol show reservation` tells by whom and until when; it takes jobs again after that",
+    ),
+    "reserved": (
+        "reserved",
+        "a reservation keeps it for others",
+        "`scontrol show reservation` tells for whom and until when; they submit with --reservation",
+    ),
+    "failing": (
+        "failing",
+        "somebody has marked it as failing",
+        "ask who did; once it is well, " + RESUME,
+    ),
+    "rebooting": (
+        "reboots",
+        "Slurm is to reboot it, or has and waits for it",
+        "wait for it; `scontrol cancel_reboot {node}` takes an order back that has not begun",
+    ),
+    "powering_down": ("powered_down", "Slurm switches it off to save energy", "none is needed: Slurm switches it on"),
+    "powering_up": ("powers_up", "Slurm switches it on", "wait until it has booted"),
+}
+
+
+def _closed(node: Mapping[str, Any]) -> Problem | None:
+    kind = "guard" if node.get("guard") else node["closed"]
+    if not kind:
+        return None
+    code, cause, remedy = CLOSED[kind]
+    told = str(node["reason"])
+    evidence = f"{node['state']}: {told}" if told else node["state"]
+    return Problem(code, node["name"], cause, evidence, remedy.format(node=node["name"]))
+
+
 # Why jobs wait. Those with a remedy do not start by themselves.
+OTHER_SIZE = (
+    "see what it asks for with `scontrol show job {job}`, and the limit with `sacctmgr show qos` or `sacctmgr show assoc`; "
+    "cancel it and submit it with another size or --time"
+)
 LAUNCH_FAILED = "launch failed"
+MAINTENANCE, RESERVED = "reserved for maintenance", "may be reserved"
 WAITS: dict[str, tuple[str, str]] = {
     LAUNCH_FAILED: (
         "its start failed on a node, so it is held",
@@ -182,10 +281,12 @@ WAITS: dict[str, tuple[str, str]] = {
     "JobArrayTaskLimit": ("its array already runs as many tasks as allowed", ""),
     "Licenses": ("there is no free licence", ""),
     "Reservation": ("its reservation has not begun", ""),
-    "ReqNodeNotAvail": (
-        "a node that it needs is down, drained or reserved",
-        "see `sinfo -R` for the node, or submit it without --nodelist",
+    "ReqNodeNotAvail": ("a node that it needs is down, drained or reserved", "see `sinfo -R` for the node"),
+    MAINTENANCE: (
+        "nodes are reserved for maintenance before it would end: it starts after that, or before with a shorter --time",
+        "",
     ),
+    RESERVED: ("the nodes that it needs are kept for jobs that come first, or are reserved", ""),
     "NodeDown": ("a node that it needs is down", "see `sinfo -R` for the node"),
     "JobHeldUser": ("its user holds it (`scontrol hold`)", ""),
     "JobHeldAdmin": ("it is held", "see why with `scontrol show job {job}`, then `scontrol release {job}`"),
@@ -217,6 +318,8 @@ WAITS: dict[str, tuple[str, str]] = {
 }
 # Limits are many, and their names say whose and of what.
 _LIMIT = re.compile(r"(QOS|Assoc)(Max|Grp|Min)?(.*?)(?:PerUser|PerAccount|PerJob|Limit|Minutes|Min|Per.*)?")
+# Limits on one job: it waits for ever, whatever else ends.
+_OF_ONE_JOB = re.compile(r"(?:QOS|Assoc)(?:\w*Per(?:Job|Node)\w*|Min\w+|TimeLimit)")
 _OF = {"GRES": "GPUs", "Cpu": "CPUs", "CPU": "CPUs", "Mem": "memory", "Memory": "memory", "Jobs": "jobs", "Job": "jobs"}
 
 
@@ -227,7 +330,12 @@ def _word(reason: str) -> str:
 
 def _reason(job: QueuedJob) -> str:
     """The reason of a job. What Slurm holds after a start that failed, it calls held by the user."""
-    return LAUNCH_FAILED if "launch failed" in job.description else _word(job.reason)
+    if "launch failed" in job.description:
+        return LAUNCH_FAILED
+    word, told = _word(job.reason), f"{job.reason} {job.description}".lower().replace("_", " ")
+    if word != "ReqNodeNotAvail":
+        return word
+    return next((kind for kind in (MAINTENANCE, RESERVED) if kind in told), "ReqNodeNotAvail")
 
 
 def waits_for(job: QueuedJob) -> str:
@@ -240,6 +348,9 @@ def waits_for(job: QueuedJob) -> str:
     limit = _LIMIT.fullmatch(word)
     if limit:
         whose = "QOS" if limit[1] == "QOS" else "account"
+        if _OF_ONE_JOB.fullmatch(word):
+            than = "more time" if re.search("Wall|Time", word) else "less" if "Min" in word[:9] else "more"
+            return f"it asks for {than} than its {whose} lets one job have"
         of = _OF.get(limit[3], "")
         return f"a limit of its {whose}{f' on {of}' if of else ''} is reached"
     return job.description or job.reason
@@ -247,9 +358,12 @@ def waits_for(job: QueuedJob) -> str:
 
 def job_problem(job: QueuedJob) -> Problem | None:
     """Why a job will not start by itself; None for one that will."""
-    remedy = WAITS.get(_reason(job), ("", ""))[1]
+    word = _reason(job)
+    remedy = WAITS.get(word, ("", ""))[1] or (OTHER_SIZE if _OF_ONE_JOB.fullmatch(word) else "")
     if not job.waits or not remedy:
         return None
+    if word == "ReqNodeNotAvail" and job.wanted_nodes:
+        remedy += ", or submit it without --nodelist"
     return Problem(
         "job_waits",
         f"job {job.id}",

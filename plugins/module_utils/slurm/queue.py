@@ -19,6 +19,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state
 
 NAME_AT_MOST = 100
 REASON_AT_MOST = 300
+# How a job may ask for GPUs, and what their number is multiplied by.
+_ASKED = {"tres_per_job": "", "tres_per_node": "node_count", "tres_per_socket": "node_count", "tres_per_task": "tasks"}
 _TOTAL = re.compile(r"(?:^|,)gres/gpu[=:](\d{1,6})(?:,|$)")
 
 
@@ -105,6 +107,17 @@ def _positions(detail: str) -> tuple[int, ...] | None:
     return tuple(sorted(found)) if found or not gpus else None
 
 
+def _asked_gpus(row: Mapping[str, Any]) -> int:
+    """The GPUs of a job that waits, as it asks for them. Without accounting Slurm does not add them up."""
+    for key, times in _ASKED.items():
+        # 22.05 writes gres:gpu:2, later releases gres/gpu:2.
+        asked = re.sub(r"(^|,)gres[:/]", r"\1", str(row.get(key) or ""))
+        found = state.count(asked)
+        if found:
+            return found * max(number(row, times), 1) if times else found
+    return 0
+
+
 def _moment(row: Mapping[str, Any], key: str) -> float | None:
     told = row.get(key)
     if isinstance(told, dict) and (told.get("infinite") or not told.get("set")):
@@ -154,6 +167,7 @@ def job(row: Mapping[str, Any]) -> QueuedJob:
     has = "PENDING" not in state_words
     resources = row.get("tres_alloc_str" if has else "tres_req_str") or row.get("tres_req_str")
     total = _TOTAL.search(str(resources or ""))
+    there = sum(count for count, _positions_there in nodes.values())
     return QueuedJob(
         number(row, "job_id"),
         _id(row),
@@ -166,7 +180,7 @@ def job(row: Mapping[str, Any]) -> QueuedJob:
         text("state_reason"),
         text("state_description", REASON_AT_MOST),
         number(row, "cpus"),
-        int(total[1]) if total else sum(count for count, _positions_there in nodes.values()),
+        int(total[1]) if total else there if has else _asked_gpus(row),
         nodes,
         text("required_nodes"),
         _moment(row, "submit_time"),

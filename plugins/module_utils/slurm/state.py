@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
@@ -21,6 +22,31 @@ BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 IN_SERVICE = {"IDLE", *BUSY}
 NOT_ANSWERING = {"POWERED_DOWN", "NOT_RESPONDING", "UNKNOWN"}
 NOT_IN_SERVICE = {"DOWN", "INVALID_REG", *NOT_ANSWERING}
+# Words of a node that is well and to which slurmctld gives no job all the same: the first that it has counts. Each with
+# the mark that some commands print in the place of the word.
+CLOSED = {
+    "MAINTENANCE": "maintenance",
+    "MAINT": "maintenance",
+    "$": "maintenance",
+    "FAIL": "failing",
+    "FAILING": "failing",
+    "FAILED": "failing",
+    "ERROR": "failing",
+    "BLOCKED": "failing",
+    "REBOOT": "rebooting",
+    "REBOOT_REQUESTED": "rebooting",
+    "REBOOT_ISSUED": "rebooting",
+    "@": "rebooting",
+    "^": "rebooting",
+    "POWER_DOWN": "powering_down",
+    "POWERING_DOWN": "powering_down",
+    "!": "powering_down",
+    "%": "powering_down",
+    "POWERING_UP": "powering_up",
+    "POWER_UP": "powering_up",
+    "#": "powering_up",
+    "RESERVED": "reserved",
+}
 
 
 def gres(text: str) -> str:
@@ -70,7 +96,9 @@ def parse(line: str) -> dict[str, Any] | None:
     started = re.search(r" SlurmdStartTime=(\S+)", line)
     memory = re.search(r" RealMemory=(\d{1,12}) AllocMem=(\d{1,12})", line)
     partitions = re.search(r" Partitions=(\S+)", line)
-    words = set(re.split(r"[+*~#!%^-]+", state[1])) - {""}
+    # Flags stand behind a plus; marks behind the state alone.
+    words = set(re.split(r"[+*~#!%^@$-]+", state[1])) - {""}
+    marks = words | set(re.findall(r"[#!%^@$]", state[1]))
     # A star stands behind the state of a node that does not answer.
     silent = "*" in state[1] or bool(words & NOT_IN_SERVICE)
     return {
@@ -97,7 +125,13 @@ def parse(line: str) -> dict[str, Any] | None:
         "drained": "DRAIN" in words or bool(words & {"DRAINED", "DRAINING"}),
         "silent": silent,
         "in_service": bool(words & IN_SERVICE) and not silent,
+        "closed": next((kind for word, kind in CLOSED.items() if word in marks), ""),
     }
+
+
+def takes_jobs(node: Mapping[str, Any]) -> bool:
+    """Whether slurmctld would start a user's job on a node (see `parse`) that has room for it."""
+    return bool(node["in_service"]) and not node["drained"] and not node["closed"]
 
 
 def parse_partition(line: str) -> dict[str, Any] | None:
@@ -155,5 +189,6 @@ def configured(path: str) -> dict[str, dict[str, Any]]:
                 "drained": False,
                 "silent": True,
                 "in_service": False,
+                "closed": "",
             }
     return found

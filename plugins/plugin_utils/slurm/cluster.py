@@ -43,6 +43,8 @@ SHARED_FILE_SYSTEMS = (
     "ocfs2",
     "wekafs",
 )
+# Settings of slurm.conf that slurmctld takes only with a slurmdbd.
+NEED_ACCOUNTING = ("AccountingStorageTRES", "AccountingStorageEnforce")
 # Slurm's own wait is 120 s, and a training whose GPU fails is to go on within 90.
 REQUEUE_WAIT_S = 30
 # A node takes no order to start a job that is older than that wait by its own clock. The look itself takes seconds.
@@ -235,6 +237,7 @@ def describe(
                 "use preempt/qos",
             )
         )
+    problems += _accounting_problems(params, databases)
     nodes: list[Node] = []
     if not problems:
         for name in members:
@@ -382,6 +385,25 @@ def _count_problems(
             ", ".join(databases),
             "leave one host in it",
         )
+
+
+def has_accounting(database: str, options: Mapping[str, object]) -> bool:
+    """Whether slurmctld has a slurmdbd: the cluster's own, or one that the operator's settings name."""
+    return bool(database) or str(options.get("AccountingStorageType", "")).lower().endswith("/slurmdbd")
+
+
+def _accounting_problems(params: Mapping[str, Any], databases: Sequence[str]) -> Iterable[Problem]:
+    """Settings of the operator's with which slurmctld does not start, or that do nothing, without a slurmdbd."""
+    options = params.get("options") or {}
+    for key in NEED_ACCOUNTING if not has_accounting("".join(databases), options) else ():
+        if options.get(key):
+            yield Problem(
+                "no_accounting",
+                "slurm_common_options",
+                f"{key} needs accounting, and the cluster has none",
+                str(options[key]),
+                f"put a host into the group {params['databases_group']}, or take {key} out",
+            )
 
 
 def _host_problems(name: str, host: Mapping[str, Any]) -> Iterable[Problem]:

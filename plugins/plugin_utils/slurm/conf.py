@@ -21,6 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import
     Gpu,
     Node,
     Partition,
+    has_accounting,
 )
 
 HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
@@ -127,7 +128,8 @@ def settings(
         "ReturnToService": "2",
         "MpiDefault": "none",
         "GresTypes": "gpu",
-        "AccountingStorageTRES": "gres/gpu",
+        # slurmctld does not start with it where no slurmdbd counts.
+        **({"AccountingStorageTRES": "gres/gpu"} if has_accounting(cluster.database, options) else {}),
         "DefMemPerCPU": str(min((node.memory_mib // node.cpus for node in cluster.nodes), default=1024)),
     }
     if cluster.database:
@@ -144,7 +146,9 @@ def settings(
     if health_check and "HealthCheckProgram" not in options and any(node.gpus for node in cluster.nodes):
         found |= {"HealthCheckProgram": HEALTH_CHECK, "HealthCheckInterval": str(HEALTH_CHECK_INTERVAL_S)}
         found |= {"HealthCheckNodeState": "ANY"}
-    return found | {str(key): str(value) for key, value in options.items()}
+    found |= {str(key): str(value) for key, value in options.items()}
+    # Slurm itself makes the name small, for the accounting too.
+    return found | {"ClusterName": found["ClusterName"].lower()}
 
 
 def node_line(node: Node) -> str:

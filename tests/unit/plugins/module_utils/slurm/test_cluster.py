@@ -127,6 +127,33 @@ def test_what_22_05_tells_is_understood() -> None:
     assert job.nodes == {"gpu1": (1, (0,))}
 
 
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        ({"tres_per_node": "gres/gpu:2", "node_count": {"set": True, "number": 3}}, 6),
+        ({"tres_per_node": "gres:gpu:a100:2", "node_count": 1}, 2),
+        ({"tres_per_node": "gres/gpu"}, 1),
+        ({"tres_per_node": "gres/gpu:a100:2,gres/gpu:t4:1,gres/shard:5"}, 3),
+        ({"tres_per_job": "gres/gpu:5", "node_count": 2}, 5),
+        ({"tres_per_task": "gres/gpu:1", "tasks": {"set": True, "number": 4}}, 4),
+        ({"tres_per_node": ""}, 0),
+        ({}, 0),
+    ],
+)
+def test_without_accounting_a_job_that_waits_asks_for_what_it_asks_for(asked: dict[str, Any], gpus: int) -> None:
+    waiting = {**JOBS[0], "job_state": ["PENDING"], "job_resources": {}, "gres_detail": []}
+    waiting |= {"tres_req_str": "cpu=1,mem=50M,node=1,billing=1", "tres_alloc_str": "", **asked}
+    (job,) = queue.jobs([waiting])
+    assert (job.waits, job.gpus) == (True, gpus)
+
+
+def test_without_accounting_a_job_that_runs_has_the_gpus_that_it_has() -> None:
+    (job,) = queue.jobs(
+        [{**JOBS[0], "tres_req_str": "cpu=1", "tres_alloc_str": "cpu=1", "tres_per_node": "gres/gpu:9"}]
+    )
+    assert job.gpus == 1
+
+
 def test_a_slurmctld_that_does_not_answer_is_a_failure_with_its_words() -> None:
     with pytest.raises(CallFailed, match="connect failure"):
         cluster.read(Slurm(lambda *_given: (1, "", "Unable to contact slurm controller (connect failure)")))

@@ -155,6 +155,50 @@ def test_what_is_enforced_and_who_is_next_are_settings_of_a_cluster_with_account
     assert "PriorityWeightAge=5\n" in plan({"options": {"PriorityWeightAge": 5}}).parts["slurm_conf"]
 
 
+def without(group: str, params: dict[str, Any] | None = None) -> Any:
+    """The plan of a site with every optional group but one."""
+    groups, hosts = site()
+    groups |= {"slurm_logins": ["ctl"], "slurm_rests": ["ctl"]}
+    del groups[group]
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    return slurm_common.desired({**PARAMS, **(params or {})}, {}, {"groups": groups, "hostvars": hostvars})
+
+
+@pytest.mark.parametrize(
+    ("group", "needs"),
+    [
+        ("slurm_databases", ["AccountingStorage", "PriorityWeight", "PriorityDecayHalfLife", "gres/gpu"]),
+        ("slurm_rests", ["AuthAltTypes", "jwt"]),
+        ("slurm_logins", []),
+        ("slurm_nodes", ["NodeName=", "Prolog=", "TaskProlog=", "Epilog=", "RequeueExit", "PartitionName=gpuops"]),
+    ],
+)
+def test_without_an_optional_group_nothing_is_written_that_needs_it(group: str, needs: list[str]) -> None:
+    partitions = [] if group == "slurm_nodes" else PARAMS["partitions"]
+    told = without(group, {"partitions": partitions})
+    assert told.problems == ()
+    for word in needs:
+        assert word not in told.parts["slurm_conf"]
+
+
+def test_a_slurmdbd_of_the_operators_counts_gpus_too() -> None:
+    options = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": "db.example.com"}
+    assert "AccountingStorageTRES=gres/gpu\n" in without("slurm_databases", {"options": options}).parts["slurm_conf"]
+
+
+@pytest.mark.parametrize("key", ["AccountingStorageTRES", "AccountingStorageEnforce"])
+def test_an_option_that_needs_accounting_is_refused_without_it(key: str) -> None:
+    told = without("slurm_databases", {"options": {key: "gres/gpu,gres/gpu:a100"}})
+    assert [(one.code, one.evidence) for one in told.problems] == [("no_accounting", "gres/gpu,gres/gpu:a100")]
+    assert f"take {key} out" in told.problems[0].remedy
+
+
+@pytest.mark.parametrize("params", [{"cluster_name": "GPU-Lab"}, {"options": {"ClusterName": "GPU-Lab"}}])
+def test_the_name_of_the_cluster_is_the_one_that_the_accounting_knows(params: dict[str, Any]) -> None:
+    """Slurm makes it small by itself; then sacctmgr has it so, and nobody finds the other one."""
+    assert "ClusterName=gpu-lab\n" in plan(params).parts["slurm_conf"]
+
+
 def test_nothing_can_be_enforced_without_accounting() -> None:
     groups, hosts = site()
     hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
