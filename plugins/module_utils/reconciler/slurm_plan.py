@@ -43,6 +43,9 @@ FENCE_RETRY_S = 1.0
 # A holder is cancelled when it has run for so long: the signal that ends one comes to nothing while slurmd launches it,
 # and then slurmd waits for KillWait, 30 s, before it gives the GPU back.
 LAUNCH_S = 2.0
+# A holder that waits in vain is submitted anew after so many seconds: one that was made before its account and its QOS
+# were keeps to the limits that it was submitted with.
+STUCK_S = 60.0
 # A guard is renewed when it lasts for less.
 GUARD_LEFT_S = 300.0
 
@@ -196,7 +199,7 @@ def _gpus(memory: Memory, node: Node, policy: Policy, bad: Mapping[int, str], no
     if there["silent"] or there["drained"]:
         return Decision(None, f"{why}; closed until its node takes jobs, and holders with it")
     waited = [one for holders in waiting.values() for one in holders]
-    return _hold(memory, there, not_waited, waited, users, why, count)
+    return _hold(memory, there, not_waited, waited, users, why, count, now)
 
 
 def _refused(memory: Memory, kind: str) -> bool:
@@ -211,6 +214,7 @@ def _hold(
     users: Mapping[int, Sequence[Job]],
     why: str,
     count: int,
+    now: float,
 ) -> Decision:
     """Inside the guard: what gets the GPUs at these positions. `waited` are holders that others wait for."""
     free = [position for position in targets if not users.get(position)]
@@ -219,8 +223,11 @@ def _hold(
     inside = bool(free) and there["free_cpus"] > 0
     if inside:
         starting = [one for one in pending if one.reserved and set(free) <= set(one.targets)]
+        stuck = {one.reason: one.submitted for one in starting if one.is_stuck}
         # Fewer are there after a cut.
-        if len(starting) >= count:
+        if len(starting) >= count and not any(now - at >= STUCK_S for at in stuck.values()):
+            if stuck:
+                return Decision(None, f"{why}; holders do not start: {', '.join(sorted(stuck))}")
             return Decision(None, f"{why}; holders start", soon=True)
     if pending:
         return _step("cancel", "other holders are wanted", memory, jobs=[one.id for one in pending])
@@ -305,6 +312,7 @@ def _waiting_for(
         for one in holders
         if one.position is None
         and not one.reserved
+        and not one.is_stuck
         and position in one.targets
         and (one.waits and jobs <= set(one.after) if jobs else not one.waits)
     ]

@@ -8,6 +8,9 @@ What takes a GPU out of service are jobs and reservations of the operator's, whi
     the guard of a node    a reservation; running jobs go on, and no other job starts on the node
     a holder               a job with one GPU and one core in the partition `gpuops`, which sleeps
 
+With accounting, holders have an account and a QOS of their own, which no limit of the site's reaches. The role
+slurm_accounts makes them.
+
 Users write names and comments of jobs. So jobs are read as JSON, and only what belongs to the user slurm in that
 partition is a holder.
 """
@@ -29,6 +32,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import queue, state
 
 PARTITION = "gpuops"
+# Of the holders, where the cluster has accounting.
+ACCOUNT = QOS = PARTITION
+# A limit on time cannot be set to none where an account above has one, so their time has an end, within the QOS's.
+HOLDER_DAYS = 365
 # Debian's packages make it, with the same uid everywhere. slurmctld runs as it.
 USER = "slurm"
 GRES_CONF = "/etc/slurm/gres.conf"
@@ -56,12 +63,30 @@ HAS_RESOURCES = {
     "STOPPED",
 }
 
+# Slurm's words for what a holder may have to wait for. With any other one it waits in vain.
+HOLDER_WAITS = {
+    "",
+    "None",
+    "Priority",
+    "Resources",
+    "Dependency",
+    "BeginTime",
+    "Cleaning",
+    "Reservation",
+    "ReqNodeNotAvail",
+    "NodeDown",
+}
+
+_ACCOUNTING = re.compile(r"^AccountingStorageType\s*=\s*accounting_storage/slurmdbd\s*$", re.MULTILINE)
+# What sbatch says where the role has not made them yet.
+_NOT_MADE = re.compile(r"invalid (account|qos)", re.IGNORECASE)
 _NAME = re.compile(r"gpuops-hold-(\d{1,4}(?:-\d{1,4})*)")
 _AFTER = re.compile(r"after=((?:\d{1,10}(?:,\d{1,10})*)?)")
 _GUARD = re.compile(r"ReservationName=gpuops-(\S+) .*?EndTime=(\S+) .*?Users=slurm ")
 _CONTROLLER = re.compile(r"^Slurmctld\(\w+\) at (\S{1,253}) is (UP|DOWN)$", re.MULTILINE)
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
+PROBE = f"{PARTITION}-probe"
 HOLDER = """\
 #!/bin/sh
 # Keeps a GPU that is not to be used from users' jobs. The reconciler ends it once the GPU is well.
@@ -101,6 +126,8 @@ class Holder:
     :ivar waits: whether it still waits for that.
     :ivar reserved: whether it starts inside the guard of its node.
     :ivar started: when it got its GPU, in Unix seconds; 0 while it waits.
+    :ivar reason: Slurm's word for why it waits.
+    :ivar submitted: when it was, in Unix seconds.
     """
 
     id: int
@@ -112,6 +139,13 @@ class Holder:
     waits: bool
     reserved: bool
     started: float = 0.0
+    reason: str = ""
+    submitted: float = 0.0
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it waits for what does not come, such as the end of a limit."""
+        return self.position is None and self.state == "PENDING" and self.reason not in HOLDER_WAITS
 
 
 class Slurm:
@@ -280,26 +314,57 @@ class Slurm:
         dependency = "?".join(f"afterany:{one}" for one in ids)
         name = "-".join(map(str, targets))
         argv = [
+            f"--nodelist={node}",
+            f"--job-name=gpuops-hold-{name}",
+            f"--comment=after={','.join(map(str, ids))}",
+            *([f"--dependency={dependency}"] if ids else []),
+            *([f"--reservation={_guard_name(node)}"] if inside else []),
+        ]
+        owned = self._owned()
+        for _number in range(count):
+            try:
+                self._submit([*argv, *owned])
+            except CallFailed as why:
+                # Of a cluster that the role has not looked at since: better held within limits than not at all.
+                if not owned or not _NOT_MADE.search(str(why)):
+                    raise
+                owned = []
+                self._submit(argv)
+
+    def probe(self) -> int:
+        """Submit a job as holders are, on any node: its number. It is none, and the reconciler leaves it."""
+        return int(self._submit([f"--job-name={PROBE}", *self._owned()]).split(";")[0])
+
+    def pending(self, job: int) -> str | None:
+        """Slurm's word for why one of the operator's jobs waits; empty without one, None for one that does not wait."""
+        argv = ["squeue", "--json", "--all", f"--user={USER}", f"--partition={PARTITION}", f"--jobs={job}"]
+        for row in self._jobs(argv, tolerated="Invalid job id"):
+            if queue.number(row, "job_id") == job and "PENDING" in queue.words(row).split():
+                return one_line(row.get("state_reason") or "", 100)
+        return None
+
+    def _owned(self) -> list[str]:
+        """What gives a job the holders' account and QOS; nothing on a cluster without accounting."""
+        told = self._call(["scontrol", "show", "config"])
+        return [f"--account={ACCOUNT}", f"--qos={QOS}"] if _ACCOUNTING.search(told) else []
+
+    def _submit(self, words: Sequence[str]) -> str:
+        argv = [
             "sbatch",
             "--parsable",
             f"--uid={USER}",
             f"--partition={PARTITION}",
             "--no-requeue",
-            f"--nodelist={node}",
             "--ntasks=1",
             "--cpus-per-task=1",
             "--mem=1",
             "--gres=gpu:1",
-            "--time=UNLIMITED",
-            f"--job-name=gpuops-hold-{name}",
-            f"--comment=after={','.join(map(str, ids))}",
+            f"--time={HOLDER_DAYS}-0",
             "--output=/dev/null",
             "--chdir=/",
-            *([f"--dependency={dependency}"] if ids else []),
-            *([f"--reservation={_guard_name(node)}"] if inside else []),
+            *words,
         ]
-        for _number in range(count):
-            self._call(argv, HOLDER)
+        return self._call(argv, HOLDER)
 
     def cancel(self, jobs: Iterable[int]) -> None:
         """End holders. One that is gone already is no fault."""
@@ -356,4 +421,6 @@ def _holder(row: Mapping[str, Any]) -> Holder | None:
         bool(row.get("dependency")),
         bool(row.get("resv_name")),
         0.0 if "PENDING" in words else float(queue.number(row, "start_time")),
+        one_line(row.get("state_reason") or "", 100) if "PENDING" in words else "",
+        float(queue.number(row, "submit_time")),
     )

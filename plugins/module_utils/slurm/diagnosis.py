@@ -258,8 +258,8 @@ def _closed(node: Mapping[str, Any]) -> Problem | None:
 
 # Why jobs wait. Those with a remedy do not start by themselves.
 OTHER_SIZE = (
-    "see what it asks for with `scontrol show job {job}`, and the limit with `sacctmgr show qos` or `sacctmgr show assoc`; "
-    "cancel it and submit it with another size or --time"
+    "see what it asks for with `scontrol show job {job}`, and the limits with `sacctmgr show qos` and `sacctmgr show "
+    "assoc`; cancel it and submit it with another size or --time"
 )
 LAUNCH_FAILED = "launch failed"
 MAINTENANCE, RESERVED = "reserved for maintenance", "may be reserved"
@@ -283,7 +283,7 @@ WAITS: dict[str, tuple[str, str]] = {
     "Reservation": ("its reservation has not begun", ""),
     "ReqNodeNotAvail": ("a node that it needs is down, drained or reserved", "see `sinfo -R` for the node"),
     MAINTENANCE: (
-        "nodes are reserved for maintenance before it would end: it starts after that, or before with a shorter --time",
+        "nodes are reserved for maintenance before it would end: it starts after that, or now with a shorter --time",
         "",
     ),
     RESERVED: ("the nodes that it needs are kept for jobs that come first, or are reserved", ""),

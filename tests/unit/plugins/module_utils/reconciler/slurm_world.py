@@ -68,6 +68,9 @@ class SlurmWorld:
         self.calls: list[str] = []
         self.wrong: list[str] = []
         self.cut: int | None = None
+        # Slurm's word for a limit that is on holders which are submitted now.
+        self.limit = ""
+        self.limits: dict[int, str] = {}
         self.memory = reconcile_memory.empty(NODE)
         self.backend = SlurmBackend(self)  # type: ignore[arg-type]
 
@@ -99,6 +102,7 @@ class SlurmWorld:
                 state="PENDING" if one.positions is None else "RUNNING",
                 position=None if one.positions is None else one.positions[0],
                 waits=self.waits(one.holder),
+                reason=self.reason(one),
             )
             for one in self.queue
             if one.holder
@@ -125,7 +129,10 @@ class SlurmWorld:
         for _number in range(count):
             self.call("hold")
             number = next(self.numbers)
-            holder = Holder(number, NODE, "PENDING", tuple(targets), None, tuple(after), True, inside)
+            holder = Holder(
+                number, NODE, "PENDING", tuple(targets), None, tuple(after), True, inside, submitted=self.now
+            )
+            self.limits[number] = self.limit
             self.queue.append(Queued(number, 1, holder))
 
     def cancel(self, jobs: Iterable[int]) -> None:
@@ -175,6 +182,11 @@ class SlurmWorld:
         """The first of the jobs that ends lets it start."""
         return bool(holder.after) and set(holder.after) <= {one.id for one in self.queue}
 
+    def reason(self, one: Queued) -> str:
+        if one.positions is not None or one.holder is None:
+            return ""
+        return "Dependency" if self.waits(one.holder) else self.limits[one.id] or "Resources"
+
     def free_cores(self) -> int:
         return self.cores - sum(one.positions is not None for one in self.queue)
 
@@ -191,7 +203,7 @@ class SlurmWorld:
             inside = one.holder is not None and one.holder.reserved
             closed = self.guard_ends is not None and not inside
             free = self.free_gpus()
-            if one.positions is not None or waits or closed or self.drain_reason is not None:
+            if one.positions is not None or waits or closed or self.limits.get(one.id) or self.drain_reason is not None:
                 continue
             if len(free) < one.gpus or self.free_cores() < 1:
                 continue

@@ -47,6 +47,41 @@ def test_a_free_gpu_is_held_and_the_node_goes_on_with_the_others() -> None:
     }
 
 
+def test_holders_over_a_limit_are_told_with_it_and_made_anew_until_they_start() -> None:
+    one = world()
+    one.limit = "QOSMaxWallDurationPerJobLimit"
+    one.fault(2)
+    assert one.turn()[-1] == "(fatal: GPU-2 (xid_79); holders do not start: QOSMaxWallDurationPerJobLimit)"
+    waiting = [job.id for job in one.queue]
+    one.now += 30.0
+    assert len(one.turn()) == 1
+    assert [job.id for job in one.queue] == waiting
+    # Closed, and not given to anybody.
+    assert one.guards()
+    one.limit = ""
+    one.settle()
+    assert (one.held(), one.guards()) == ({2}, {})
+    assert not {job.id for job in one.queue} & set(waiting)
+
+
+def test_a_gpu_that_its_job_leaves_is_not_open_because_its_holders_are_over_a_limit() -> None:
+    one = world(gpus=2)
+    running = one.submit(1)
+    one.schedule()
+    one.fault(0)
+    one.limit = "AssocGrpGRES"
+    assert one.turn()[-1].endswith(f"taken when job {running} of alice ends)")
+    one.end(running)
+    one.now += 5.0
+    assert "guard" in one.turn()
+    late = one.submit(1)
+    one.schedule()
+    assert {job.id: job.positions for job in one.users()} == {late: None}
+    one.limit = ""
+    one.settle()
+    assert one.held() == {0}
+
+
 def test_a_gpu_in_use_is_taken_when_its_job_ends_and_the_node_is_open_until_then() -> None:
     one = world(gpus=2)
     running = one.submit(1)

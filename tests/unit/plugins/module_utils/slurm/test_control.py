@@ -58,8 +58,14 @@ def holder(job_id: int, node: str, gres: str, **more: Any) -> dict[str, Any]:
 class Cluster:
     """Answers in the place of Slurm's commands, and keeps what was called."""
 
-    def __init__(self, jobs: list[dict[str, Any]] | None = None, reservations: str = RESERVATIONS) -> None:
+    def __init__(
+        self, jobs: list[dict[str, Any]] | None = None, reservations: str = RESERVATIONS, accounting: str = "(null)"
+    ) -> None:
         self.jobs, self.reservations, self.calls = jobs or [], reservations, []
+        self.accounting, self.refuses = accounting, ""
+
+    def submitted(self) -> list[list[str]]:
+        return [call for call in self.calls if "--parsable" in call]
 
     def __call__(self, argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
         self.calls.append(argv[1:])
@@ -69,7 +75,11 @@ class Cluster:
             return 0, self.reservations, ""
         if "node" in argv:
             return 0, f"{NODE}\n", ""
-        return 0, "", ""
+        if argv[1:] == ["show", "config"]:
+            return 0, f"AccountingStoragePort   = 6819\nAccountingStorageType   = {self.accounting}\n", ""
+        if self.refuses and "--account=gpuops" in argv:
+            return 1, "", self.refuses
+        return 0, "7\n", ""
 
 
 def test_a_node_tells_which_gpus_are_used_of_all_its_types() -> None:
@@ -110,6 +120,26 @@ def test_holders_are_told_from_jobs_that_only_have_their_name() -> None:
         Holder(9, "n1", "PENDING", (1, 3), None, (5, 6), True, False),
         Holder(14, "n1", "RUNNING", (1, 3), 0, (), False, False, 200.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "stuck"),
+    [
+        ("QOSMaxWallDurationPerJobLimit", True),
+        ("AssocGrpGRES", True),
+        ("InvalidAccount", True),
+        ("JobHeldAdmin", True),
+        ("ReservationDeleted", True),
+        ("Resources", False),
+        ("Priority", False),
+        ("Dependency", False),
+        ("None", False),
+    ],
+)
+def test_a_holder_waits_in_vain_for_a_limit_and_not_for_a_gpu(reason: str, stuck: bool) -> None:
+    waiting = holder(8, "", "", job_state=["PENDING"], required_nodes="n1", state_reason=reason)
+    running = holder(9, "n1", "gpu:a100:1(IDX:3)", state_reason=reason)
+    assert [one.is_stuck for one in Slurm(Cluster([waiting, running])).holders()] == [stuck, False]
 
 
 def test_jobs_on_a_node_have_their_gpus_there_and_text_of_users_makes_none() -> None:
@@ -164,10 +194,41 @@ def test_holders_inside_a_guard_go_on_when_it_is_lifted() -> None:
 def test_holders_after_jobs_start_with_the_first_that_ends() -> None:
     cluster = Cluster()
     Slurm(cluster).hold("n1", [1, 3], 2, after=[6, 5], inside=False)
-    assert len(cluster.calls) == 2
-    assert "--dependency=afterany:5?afterany:6" in cluster.calls[0]
-    assert "--comment=after=5,6" in cluster.calls[0]
-    assert not [word for word in cluster.calls[0] if word.startswith("--reservation")]
+    first, second = cluster.submitted()
+    assert first == second
+    assert "--dependency=afterany:5?afterany:6" in first
+    assert "--comment=after=5,6" in first
+    assert not [word for word in first if word.startswith("--reservation")]
+
+
+def owner(words: list[str]) -> list[str]:
+    return [word for word in words if word.startswith(("--account", "--qos"))]
+
+
+def test_holders_have_an_account_and_a_qos_of_their_own_where_there_is_accounting() -> None:
+    cluster = Cluster(accounting="accounting_storage/slurmdbd")
+    Slurm(cluster).hold("n1", [1], 1, after=[], inside=True)
+    (words,) = cluster.submitted()
+    assert owner(words) == ["--account=gpuops", "--qos=gpuops"]
+    # A time without an end is over every limit on it.
+    assert "--time=365-0" in words
+
+
+def test_without_accounting_holders_name_neither() -> None:
+    cluster = Cluster(accounting="(null)")
+    Slurm(cluster).hold("n1", [1], 2, after=[], inside=True)
+    assert [owner(words) for words in cluster.submitted()] == [[], []]
+
+
+@pytest.mark.parametrize("said", ["Invalid account or account/partition combination specified", "Invalid qos"])
+def test_before_the_account_is_made_a_gpu_is_held_all_the_same(said: str) -> None:
+    cluster = Cluster(accounting="accounting_storage/slurmdbd")
+    cluster.refuses = f"sbatch: error: Batch job submission failed: {said}"
+    Slurm(cluster).hold("n1", [1], 2, after=[], inside=True)
+    assert [owner(words) for words in cluster.submitted()] == [["--account=gpuops", "--qos=gpuops"], [], []]
+    # The proof of the role is one of the account.
+    with pytest.raises(CallFailed, match=said):
+        Slurm(cluster).probe()
 
 
 @pytest.mark.parametrize("answer", ["", "[]", "{}", '{"jobs": 5}', "{" * 10000])

@@ -148,7 +148,8 @@ def test_a_reason_with_brackets_of_its_own_is_kept() -> None:
         ("ReqNodeNotAvail, UnavailableNodes:n1", "a node that it needs is down, drained or reserved"),
         (
             "ReqNodeNotAvail, Reserved for maintenance",
-            "nodes are reserved for maintenance before it would end: it starts after that, or before with a shorter --time",
+            "nodes are reserved for maintenance before it would end: it starts after that, or now with a shorter "
+            "--time",
         ),
         ("QOSMaxWallDurationPerJobLimit", "it asks for more time than its QOS lets one job have"),
         ("AssocMaxWallDurationPerJobLimit", "it asks for more time than its account lets one job have"),
