@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases import mesos as mesos_leases
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases import slurm as slurm_leases
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import Lease
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
@@ -44,6 +45,10 @@ GPUS_AT_MOST = 64
 JOB_TEXTS = ("id", "name", "user", "account", "partition", "qos", "state", "waits", "reason", "waits_for")
 JOB = (*JOB_TEXTS, "cpus", "gpus", "submitted", "started", "ends")
 NODE_SIZES = ("gpus", "gpus_used", "cpus", "free_cpus", "memory_mib", "free_memory_mib")
+
+
+# Problems of Slurm beside nodes that are down or drained and closed partitions. A reservation is none of them.
+DEGRADING = ("controller_down", "holder_waits", "guarded", "no_uid", "failing", "reserved_for_maintenance")
 
 
 class Reader:
@@ -292,14 +297,10 @@ class Reader:
         working = [row for row in listed if row.get("in_service") is True]
         closed = any(row.get("drained") for row in working) or any(row.get("state") != "UP" for row in partitions)
         problems = list(problems_of(result))
-        lacks_controller = any(problem.code == "controller_down" for problem in problems)
+        ill = any(problem.code in DEGRADING for problem in problems)
         jobs = _jobs(result)
         return {
-            "state": FATAL
-            if not working
-            else DEGRADED
-            if closed or lacks_controller or len(working) < len(listed)
-            else OK,
+            "state": FATAL if not working else DEGRADED if closed or ill or len(working) < len(listed) else OK,
             "nodes": [_slurm_node(row) for row in listed],
             "partitions": [
                 {
@@ -405,10 +406,15 @@ def _task(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _slurm_node(row: Mapping[str, Any]) -> dict[str, Any]:
+    is_open = slurm_state.is_open({"in_service": False, "drained": False, **row})
+    sizes = {key: _whole(row.get(key)) or 0 for key in NODE_SIZES}
+    free = _whole(row.get("gpus_free"))
     return {
         **{key: line(row.get(key)) or None for key in ("name", "state", "reason", "reason_by")},
         **{key: row.get(key) is True for key in ("in_service", "drained")},
-        **{key: _whole(row.get(key)) or 0 for key in NODE_SIZES},
+        "takes_jobs": is_open,
+        **sizes,
+        "gpus_free": (max(sizes["gpus"] - sizes["gpus_used"], 0) if free is None else free) if is_open else 0,
         "partitions": texts(row.get("partitions")),
     }
 

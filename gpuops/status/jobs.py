@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS, SLURM
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from gpuops.status.document import FATAL, NODES, UNKNOWN, UNREACHABLE
 from gpuops.status.document import MESOS as MESOS_GROUP
 from gpuops.status.document import SLURM as SLURM_GROUP
@@ -139,49 +140,77 @@ def _gpus(site: Row) -> list[dict[str, Any]]:
     slurm, mesos = site["slurm"], site["mesos"]
     found = []
     if slurm:
-        rows = [
-            (row["name"], row["gpus"], row["gpus_used"], row["in_service"] and not row["drained"])
-            for row in slurm["nodes"]
-        ]
+        rows = [(row["name"], row["gpus"], row["gpus_used"], _startable(row)) for row in slurm["nodes"]]
         found += _by_model(SLURM, rows, site, slurm["held"])
     if mesos:
         agents = [
-            (row["host"], int(row["gpus"]), int(row["gpus_used"]), row["state"] == "active") for row in mesos["agents"]
+            (row["host"], gpus, used, gpus - used if row["state"] == "active" else 0)
+            for row, gpus, used in ((row, int(row["gpus"]), int(row["gpus_used"])) for row in mesos["agents"])
         ]
         found += _by_model(MESOS, agents, site, [])
     return found
 
 
+def _startable(row: Row) -> int:
+    """How many GPUs of a node of Slurm a job could get now."""
+    free: int = row.get("gpus_free", row["gpus"] - row["gpus_used"])
+    return free if slurm_state.is_open(row) else 0
+
+
 def _by_model(
-    scheduler: str, nodes: Iterable[tuple[str | None, int, int, bool]], site: Row, held: Iterable[Row]
+    scheduler: str, nodes: Iterable[tuple[str | None, int, int, int]], site: Row, held: Iterable[Row]
 ) -> list[dict[str, Any]]:
+    """:param nodes: of each its name, GPUs, those that are used, and how many a job could get now by its scheduler."""
     counts: dict[str | None, Counter[str]] = {}
-    for host, total, in_use, is_open in nodes:
+    for host, total, in_use, startable in nodes:
         of_host = [row for row in held if row["host"] == host]
         models = {gpu["uuid"]: gpu["model"] for node in site["nodes"] if node["name"] == host for gpu in node["gpus"]}
         kinds = set(models.values())
+        leases = [row for row in site["leases"] if row["scheduler"] == scheduler and row["host"] == host]
+        leased = [gpu["uuid"] for lease in leases for gpu in lease["gpus"]]
+        out = [row["uuid"] for row in of_host]
+        # Those that the scheduler does not have any more are not among its free ones either.
+        gone = max(len(models) - total, 0) + out.count(None)
+        broken = [uuid for uuid in _fatal(site, host) if uuid not in leased and uuid not in out][gone:]
         if len(kinds) > 1:
-            leased = Counter(
-                models.get(gpu["uuid"])
-                for lease in site["leases"]
-                if lease["scheduler"] == scheduler and lease["host"] == host
-                for gpu in lease["gpus"]
-            )
-            out = Counter(models.get(row["uuid"]) for row in of_host)
-            parts = [(kind, list(models.values()).count(kind), leased[kind], out[kind]) for kind in kinds]
+            parts = [
+                (
+                    kind,
+                    list(models.values()).count(kind),
+                    *(_of(kind, uuids, models) for uuids in (leased, out, broken)),
+                )
+                for kind in kinds
+            ]
         else:
             # Holders have their GPUs as jobs have theirs.
-            parts = [(next(iter(kinds), None), total, max(in_use - len(of_host), 0), len(of_host))]
-        for model, has, used, out_of_service in parts:
+            parts = [(next(iter(kinds), None), total, max(in_use - len(out), 0), len(out), len(broken))]
+        for model, has, used, holds, fatal in parts:
             if not has:
                 continue
-            left = max(has - used - out_of_service, 0)
+            left = max(has - used - holds, 0)
+            fatal = min(fatal, left)
+            free = min(left - fatal, startable)
             row = counts.setdefault(model, Counter())
-            row.update(total=has, used=used, held=out_of_service, free=left if is_open else 0)
-            row.update(closed=0 if is_open else left)
-            row["free_on_one_host"] = max(row["free_on_one_host"], left if is_open else 0)
+            row.update(total=has, used=used, held=holds + fatal, free=free, closed=left - fatal - free)
+            row["free_on_one_host"] = max(row["free_on_one_host"], free)
+            startable -= free
     keys = ("total", "free", "used", "held", "closed", "free_on_one_host")
     return [
         {"scheduler": scheduler, "model": model, **{key: row[key] for key in keys}}
         for model, row in sorted(counts.items(), key=lambda item: (item[0] is None, item[0] or ""))
+    ]
+
+
+def _of(kind: str | None, uuids: Iterable[str | None], models: Mapping[str | None, str | None]) -> int:
+    return sum(1 for uuid in uuids if uuid in models and models[uuid] == kind)
+
+
+def _fatal(site: Row, host: str | None) -> list[str]:
+    """The GPUs of a host that are judged fatal, by themselves or with the host."""
+    return [
+        gpu["uuid"]
+        for node in site["nodes"]
+        if node["name"] == host
+        for gpu in node["gpus"]
+        if gpu["verdict"] == FATAL or any(reason["verdict"] == FATAL for reason in node.get("reasons", ()))
     ]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, PARTS, UNKNOWN, UNREACHABLE
@@ -173,7 +174,7 @@ def _slurm_lines(part: Mapping[str, Any], width: int) -> list[Line]:
     waiting = [job for job in jobs if job["waits"]]
     text = ""
     if nodes:
-        working = sum(1 for row in nodes if row["in_service"] and not row["drained"])
+        working = sum(1 for row in nodes if slurm_state.is_open(row))
         # Holders have their GPUs as jobs have theirs.
         used = max(sum(row["gpus_used"] for row in nodes) - len(held), 0)
         text = (

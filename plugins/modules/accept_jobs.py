@@ -59,7 +59,7 @@ jobs:
       description: The node.
       type: str
     state:
-      description: Its state, as Slurm has it. C(in_service) and C(drained) say the same, C(reason) why.
+      description: Its state, as Slurm has it. C(in_service), C(drained) and C(takes_jobs) say the same, C(reason) why.
       type: str
     owner:
       description: Who took it out, V(operator), V(reconciler) or V(other). Null for nobody.

@@ -142,6 +142,13 @@ plan:
   type: list
   elements: str
   sample: ["add the user alice in physics"]
+shut_out:
+  description: >-
+    Users of the list for whom slurmctld has none or another uid than the host, because it had no such account when
+    slurmctld read their associations. It refuses their jobs until it is restarted.
+  returned: success
+  type: list
+  elements: str
 problems:
   description: What is wrong with the lists, or what kept a change from being made.
   returned: failed
@@ -157,7 +164,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import accounts as slurm_accounts
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import limits, wanted
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import control, limits, wanted
 
 SUBJECT = "the accounting of Slurm"
 POLL_S = 1.0
@@ -222,7 +229,13 @@ def settle(module: AnsibleModule) -> dict[str, Any]:
             )
     if goal.has_limits() and not given["enforced"]:
         module.warn("Slurm does not hold to limits: AccountingStorageEnforce has none of limits and safe")
-    return {"changed": bool(steps), "plan": [step.does for step in steps], "diff": slurm_accounts.diff(steps)}
+    present = {one.name for one in goal.users if one.present}
+    return {
+        "changed": bool(steps),
+        "plan": [step.does for step in steps],
+        "diff": slurm_accounts.diff(steps),
+        "shut_out": [name for name in slurm_accounts.shut_out(control.Slurm(run).uids()) if name in present],
+    }
 
 
 def main() -> None:

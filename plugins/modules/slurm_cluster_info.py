@@ -44,6 +44,8 @@ nodes:
     - The nodes by name. C(state) and C(reason) as Slurm has them, with C(reason_by) and C(reason_since);
       C(gpus), C(cpus) and C(memory_mib), and what of them is in use or free; C(in_service), C(drained), C(silent) and
       C(busy).
+    - C(takes_jobs), whether a user's job can start there; C(gpus_free), how many GPUs such a job could get now;
+      C(gpus_held), how many the reconciler keeps out of service; and C(guard), when its reservation of the node ends.
   returned: success
   type: list
   elements: dict
@@ -117,8 +119,9 @@ waiting_total:
   type: int
 problems:
   description:
-    - Why nodes take no jobs, why partitions are closed, why jobs do not start by themselves, which of two controllers
-      does not answer, and whether the state directory of slurmctld is full. Each has C(code), C(subject), C(cause),
+    - Why nodes take no jobs, why partitions are closed, why jobs do not start by themselves, why a bad GPU is not taken
+      out of service, whose uid slurmctld does not know, which of two controllers does not answer, and whether the state
+      directory of slurmctld is full. Each has C(code), C(subject), C(cause),
       C(evidence) and C(remedy). The subject of a node is its name.
   returned: always
   type: list
@@ -129,7 +132,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, diagnosis, state_directory
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import accounts, cluster, diagnosis, state_directory
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 
 
@@ -147,6 +150,9 @@ def main() -> None:
         found = cluster.read(Slurm(run, float(module.params["timeout"])), about)
     except CallFailed as why:
         module.fail_json(**failure("Slurm", [diagnosis.no_answer(why.problem.cause), *here]))
+    if not about:
+        slurm = Slurm(run, float(module.params["timeout"]))
+        here += diagnosis.shut_out_problems(accounts.shut_out(slurm.uids()))
     found["problems"] = [*(problem.as_dict() for problem in here), *found["problems"]]
     module.exit_json(changed=False, **found)
 

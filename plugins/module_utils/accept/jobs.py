@@ -18,7 +18,7 @@ from typing import Any, Callable
 from ansible_collections.baremetal.gpu.plugins.module_utils.accept import collective
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import TIMED_OUT, Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import maintenance
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import maintenance, state
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, Slurm
 
 SBATCH, SRUN, SCANCEL, SACCT = (f"/usr/bin/{name}" for name in ("sbatch", "srun", "scancel", "sacct"))
@@ -134,8 +134,8 @@ class Node:
             status, out, error = self._run(words, None, 20.0)
             if NO_ACCOUNTING in error + out:
                 return None
-            state, _bar, node = out.strip().partition("|")
-            if status == 0 and state == "COMPLETED" and node == self._row["name"]:
+            ended, _bar, node = out.strip().partition("|")
+            if status == 0 and ended == "COMPLETED" and node == self._row["name"]:
                 return _told(True, f"the accounting has job {self._job}")
             if self._clock() >= deadline:
                 said = (error or out).strip() or "nothing"
@@ -167,7 +167,7 @@ def kinds(node: Node, gpus: int, python: str) -> dict[str, Row]:
 
 
 def takes_jobs(row: Mapping[str, Any]) -> bool:
-    return bool(row["in_service"] and not row["drained"] and _partitions(row))
+    return state.is_open(row) and bool(_partitions(row))
 
 
 def _partitions(row: Mapping[str, Any]) -> Sequence[str]:
@@ -178,6 +178,7 @@ def check(run: Run, node: str, name: str, python: str = "python3") -> dict[str, 
     """{node, state, reason, owner, why, kinds}; no job is run on a node that takes none. Raises what Slurm() raises."""
     row = maintenance.find(Slurm(run), node)
     found = {key: row[key] for key in ("state", "reason", "in_service", "drained")}
+    found["takes_jobs"] = takes_jobs(row)
     found |= {"node": node, "owner": maintenance.owner(row), "why": "", "kinds": {}}
     if not takes_jobs(row):
         return {**found, "why": "the node takes no jobs" if _partitions(row) else "the node is in no partition"}

@@ -42,6 +42,11 @@ def free_gpus(node: Mapping[str, Any], model: str = "") -> int:
     return max(0, (there.get(model, 0) if model else sum(there.values())) - int(node["gpus_used"]))
 
 
+def startable_gpus(node: Mapping[str, Any], model: str = "") -> int:
+    """How many of the free ones a job can have now: each takes a core."""
+    return min(free_gpus(node, model), int(node["free_cpus"]))
+
+
 def in_partition(nodes: Iterable[Mapping[str, Any]], partition: str) -> list[Mapping[str, Any]]:
     """The nodes of a partition. An empty name stands for all."""
     return [node for node in nodes if not partition or partition in node["partitions"]]
@@ -51,7 +56,7 @@ def offers(nodes: Sequence[Mapping[str, Any]]) -> list[Offer]:
     """What there is of each model, sorted by its name."""
     found = []
     for model in sorted({model for node in nodes for model in node["models"] if model}):
-        free = [free_gpus(node, model) for node in nodes]
+        free = [startable_gpus(node, model) for node in nodes]
         there = [node["models"].get(model, 0) for node in nodes]
         found.append(Offer(model, sum(free), sum(there), max(free), max(there)))
     return found

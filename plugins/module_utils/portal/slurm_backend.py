@@ -59,18 +59,19 @@ def document(found: Mapping[str, Any]) -> Found:
 
 
 def node(row: Mapping[str, Any]) -> dict[str, Any]:
-    takes_jobs = bool(row["in_service"]) and not row["drained"]
+    takes_jobs = state.is_open(row)
     problem = None if takes_jobs else diagnosis.node_problem(row)
+    closed = "" if takes_jobs else "its partition is closed"
     return {
         **row,
         "models": models(str(row["gres"])),
         "takes_jobs": takes_jobs,
-        "problem": problem.cause if problem else "",
+        "problem": problem.cause if problem else closed,
     }
 
 
 def job(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "in_line": row["reason"] in _IN_LINE}
+    return {**row, "in_line": row["reason"] in _IN_LINE and not row["holder"]}
 
 
 def models(gres: str) -> dict[str, int]:

@@ -95,7 +95,7 @@ def page(look: Look, partition: str = "") -> dict[str, Any]:
                 "why": job["waits_for"],
             }
             for job in jobs
-            if job["waits"]
+            if job["waits"] and not job["holder"]
         ][:WAITING_AT_MOST],
         "waiting_total": found.get("waiting_total", 0),
     }
@@ -106,7 +106,8 @@ def _node(node: Mapping[str, Any], leases: list[dict[str, Any]]) -> dict[str, An
         "name": node["name"],
         "models": [name or "GPU" for name in node["models"]],
         "gpus": node["gpus"],
-        "free": offers.free_gpus(node),
+        "free": offers.startable_gpus(node),
+        "held": node.get("gpus_held", 0),
         "cpus": node["cpus"],
         "free_cpus": node["free_cpus"],
         "memory_gib": node["memory_mib"] >> 10,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import limits
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import limits, node
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.wanted import ROOT, Account, Qos, User, Wanted
 
 SACCTMGR, SQUEUE = "/usr/bin/sacctmgr", "/usr/bin/squeue"
@@ -138,6 +138,15 @@ def users_with_jobs(run: Run) -> set[str]:
             evidence=(error or out).strip()[:400],
         )
     return set(out.split())
+
+
+def shut_out(uids: Mapping[str, int]) -> list[str]:
+    """Users of whom slurmctld has none or another uid than this host, so that it refuses every job of theirs.
+
+    :param uids: of each user as slurmctld has it. Users whom the host does not know are left out.
+    """
+    known = {name: node.user(name) for name in uids}
+    return sorted(name for name, there in known.items() if there and there["uid"] != uids[name])
 
 
 # --- what is to be done ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -61,17 +62,50 @@ def holdings(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, A
                     yield job, node
 
 
+def node_rows(
+    nodes: Mapping[str, Mapping[str, Any]],
+    partitions: Iterable[Mapping[str, Any]],
+    guards: Mapping[str, float],
+    jobs: Iterable[QueuedJob],
+) -> list[dict[str, Any]]:
+    """The nodes by name, with `guard`, when that ends; `takes_jobs`; and `gpus_held` and `gpus_free`.
+
+    A GPU is free where a user's job with it could start now: on a node that takes jobs, in a partition that is up, and
+    with a core for it.
+
+    :param partitions: those of users.
+    """
+    up = {row["name"] for row in partitions if row["state"] == "UP"}
+    held: Counter[str] = Counter()
+    for job in jobs:
+        for name, (gpus, _positions) in job.nodes.items() if is_holder(job) else ():
+            held[name] += gpus
+    found = []
+    for name in sorted(nodes):
+        row = dict(nodes[name])
+        row["guard"] = guards.get(name)
+        row["takes_jobs"] = row["takes_jobs"] and not row["guard"] and bool(up & set(row["partitions"]))
+        # The holders' GPUs are among those that Slurm calls used.
+        row["gpus_held"] = min(held[name], row["gpus_used"])
+        row["gpus_free"] = row["gpus_free"] if row["takes_jobs"] else 0
+        found.append(row)
+    return found
+
+
 def count(slurm: Slurm) -> dict[str, Any]:
     """The document of `read` for who looks every few seconds. Raises CallFailed.
 
-    Jobs that wait are not read, however many they are: `waiting` has their number by partition and reason.
+    Jobs that wait are not read, however many they are: `waiting` has their number by partition and reason. `stuck` are
+    nodes with holders that do not start, and why.
     """
-    nodes, jobs, listed = slurm.nodes(), slurm.jobs(), slurm.minors()
+    nodes, guards, jobs, listed = slurm.nodes(), slurm.guards(), slurm.jobs(), slurm.minors()
+    partitions = users_partitions(slurm)
     return {
-        "nodes": [nodes[name] for name in sorted(nodes)],
-        "partitions": users_partitions(slurm),
+        "nodes": node_rows(nodes, partitions, guards, jobs),
+        "partitions": partitions,
         "jobs": [job_row(one, listed) for one in jobs],
         "waiting": slurm.count_waiting(),
+        "stuck": {one.node: one.reason for one in slurm.holders() if one.is_stuck},
     }
 
 
@@ -85,17 +119,20 @@ def read(slurm: Slurm, about: Collection[str] = ()) -> dict[str, Any]:
 
     :param about: nodes; with some, only their problems are told.
     """
-    nodes, jobs = slurm.nodes(), slurm.jobs()
+    nodes, guards, jobs = slurm.nodes(), slurm.guards(), slurm.jobs()
     partitions = users_partitions(slurm)
     waiting, total = slurm.waiting()
     theirs = [one for one in waiting if not is_holder(one)]
     listed = slurm.minors()
+    rows = node_rows(nodes, partitions, guards, jobs)
+    problems = diagnosis.holder_problems(slurm.holders())
     if about:
-        problems = diagnosis.problems([row for name, row in nodes.items() if name in about])
+        problems = [one for one in problems if one.subject in about]
+        problems += diagnosis.problems([row for row in rows if row["name"] in about])
     else:
-        problems = diagnosis.problems(nodes.values(), partitions, theirs, slurm.controllers())
+        problems += diagnosis.problems(rows, partitions, theirs, slurm.controllers())
     return {
-        "nodes": [nodes[name] for name in sorted(nodes)],
+        "nodes": rows,
         "partitions": partitions,
         "jobs": [job_row(one, listed) for one in [*jobs, *waiting]],
         "waiting_total": total - (len(waiting) - len(theirs)),

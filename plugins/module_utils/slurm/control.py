@@ -43,6 +43,8 @@ GRES_CONF = "/etc/slurm/gres.conf"
 GUARD_MINUTES = 10
 # Begins what is noted of a job that was signalled.
 SIGNALLED = "gpuops: SIGTERM"
+# Slurm's number for none.
+NO_UID = 4294967294
 REASON_AT_MOST = 300
 WAITING_AT_MOST = 500
 # Before the reason of a drain of the reconciler's, and before that of an operator's.
@@ -80,6 +82,7 @@ HOLDER_WAITS = {
 _ACCOUNTING = re.compile(r"^AccountingStorageType\s*=\s*accounting_storage/slurmdbd\s*$", re.MULTILINE)
 # What sbatch says where the role has not made them yet.
 _NOT_MADE = re.compile(r"invalid (account|qos)", re.IGNORECASE)
+_UID = re.compile(r"^\s*UserName=(\S{1,100})\((\d{1,10})\)", re.MULTILINE)
 _NAME = re.compile(r"gpuops-hold-(\d{1,4}(?:-\d{1,4})*)")
 _AFTER = re.compile(r"after=((?:\d{1,10}(?:,\d{1,10})*)?)")
 _GUARD = re.compile(r"ReservationName=gpuops-(\S+) .*?EndTime=(\S+) .*?Users=slurm ")
@@ -223,6 +226,15 @@ class Slurm:
                 )
         return found
 
+    def uids(self) -> dict[str, int]:
+        """The uid of each user as slurmctld knows it, NO_UID where the host had no such account when slurmctld asked.
+
+        Empty on a cluster without accounting.
+        """
+        argv = ["/usr/bin/scontrol", "show", "assoc_mgr", "flags=users"]
+        status, out, _error = self._run(argv, None, self._timeout_s)
+        return {} if status else {name: int(uid) for name, uid in _UID.findall(out)}
+
     def partitions(self) -> dict[str, dict[str, Any]]:
         """The partitions by name; see `state.parse_partition`."""
         lines = self._call(["scontrol", "--all", "-o", "show", "partition"]).splitlines()
@@ -321,15 +333,16 @@ class Slurm:
             *([f"--reservation={_guard_name(node)}"] if inside else []),
         ]
         owned = self._owned()
-        for _number in range(count):
-            try:
-                self._submit([*argv, *owned])
-            except CallFailed as why:
-                # Of a cluster that the role has not looked at since: better held within limits than not at all.
-                if not owned or not _NOT_MADE.search(str(why)):
-                    raise
-                owned = []
-                self._submit(argv)
+        try:
+            self._submit([*argv, *owned])
+        except CallFailed as why:
+            # On a cluster that the role has not looked at since: better held within limits than not at all.
+            if not owned or not _NOT_MADE.search(str(why)):
+                raise
+            owned = []
+            self._submit(argv)
+        for _number in range(count - 1):
+            self._submit([*argv, *owned])
 
     def probe(self) -> int:
         """Submit a job as holders are, on any node: its number. It is none, and the reconciler leaves it."""

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import (
     FENCE_MARK,
     HEALTH_CHECK_MARK,
     OPERATOR_MARK,
     USER,
+    Holder,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.queue import QueuedJob
 
@@ -214,7 +216,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
     return Problem(known.code, name, known.cause, evidence, known.remedy.format(node=name))
 
 
-# Nodes that are well and closed, by `closed` of state.parse, "guard" among them: code, cause and remedy.
+# Nodes that are well and closed, by `state.closed`, "guard" among them: code, cause and remedy.
 CLOSED = {
     "guard": (
         "guarded",
@@ -247,7 +249,7 @@ CLOSED = {
 
 
 def _closed(node: Mapping[str, Any]) -> Problem | None:
-    kind = "guard" if node.get("guard") else node["closed"]
+    kind = "guard" if node.get("guard") else state.closed(node["state"])
     if not kind:
         return None
     code, cause, remedy = CLOSED[kind]
@@ -371,6 +373,35 @@ def job_problem(job: QueuedJob) -> Problem | None:
         f"{job.reason}: {job.description}" if job.description else job.reason,
         remedy.format(job=job.number, partition=job.partition),
     )
+
+
+def shut_out_problems(users: Iterable[str]) -> Iterable[Problem]:
+    """Of users whose uid slurmctld does not know."""
+    for user in users:
+        yield Problem(
+            "no_uid",
+            f"user {user}",
+            f"slurmctld does not know the uid of {user}, whose account came or changed later, and refuses every job",
+            "scontrol show assoc_mgr flags=users",
+            "run the playbook slurm, or `systemctl restart slurmctld` on the controller; jobs go on",
+        )
+
+
+def holder_problems(holders: Iterable[Holder]) -> list[Problem]:
+    """Of nodes whose bad GPUs are not taken out of service, because holders do not start."""
+    stuck = {one.node: one for one in holders if one.is_stuck}
+    return [
+        Problem(
+            "holder_waits",
+            name,
+            f"a bad GPU of it is not out of service: the reconciler's job {one.id} does not start, and a guard keeps "
+            "the node closed meanwhile",
+            one.reason,
+            "run the playbook slurm, which gives these jobs an account and a QOS that no limit reaches; "
+            f"`scontrol show job {one.id}` tells what it waits for",
+        )
+        for name, one in sorted(stuck.items())
+    ]
 
 
 def partition_problem(partition: Mapping[str, Any]) -> Problem | None:

@@ -40,13 +40,22 @@ METRICS: Metrics = {
         ("node", "state", "reason", "problem"),
         "State of a node in Slurm's words, and the problem that gpuops sees in it; the value is always 1.",
     ),
-    "slurm_node_available": ("gauge", ("node",), "Whether a node takes jobs: it answers and is not drained."),
+    "slurm_node_available": (
+        "gauge",
+        ("node",),
+        "Whether a user's job can start on a node: it answers, is not drained or reserved, and its partition is up.",
+    ),
     "slurm_node_cpus": ("gauge", ("node", "state"), "CPUs of a node: allocated or free."),
     "slurm_node_memory_bytes": ("gauge", ("node", "state"), "Memory of a node for jobs: allocated or free."),
     "slurm_node_gpus": (
         "gauge",
         ("node", "state"),
-        "GPUs of a node: allocated to jobs of users, held by the reconciler, or free.",
+        "GPUs of a node: allocated to jobs of users, held by the reconciler, free, or closed: no job can start there.",
+    ),
+    "slurm_holder_stuck": (
+        "gauge",
+        ("node", "reason"),
+        "A job of the reconciler's that is to keep a bad GPU out of service and does not start; the value is always 1.",
     ),
     "slurm_partition_info": ("gauge", ("partition", "state"), "State of a partition; the value is always 1."),
     "slurm_jobs": ("gauge", ("partition", "state"), "Jobs of users that wait or have resources."),
@@ -73,10 +82,6 @@ def _text(value: object) -> str:
 
 
 def _nodes(found: Mapping[str, Any]) -> Iterator[Sample]:
-    held: Counter[str] = Counter()
-    for job in found["jobs"]:
-        for node in job["nodes"] if job["holder"] else ():
-            held[node["name"]] += len(node["minors"])
     for row in found["nodes"]:
         label = {"node": _text(row["name"])}
         problem = diagnosis.node_problem(row)
@@ -90,19 +95,18 @@ def _nodes(found: Mapping[str, Any]) -> Iterator[Sample]:
             },
             1.0,
         )
-        yield "slurm_node_available", label, float(row["in_service"] and not row["drained"])
+        yield "slurm_node_available", label, float(row["takes_jobs"])
         used_mib = row["memory_mib"] - row["free_memory_mib"]
-        # The holders' GPUs are among those that Slurm calls used.
-        of_holders = min(held[row["name"]], row["gpus_used"])
         for name, values in (
             ("slurm_node_cpus", {"allocated": row["cpus"] - row["free_cpus"], "free": row["free_cpus"]}),
             ("slurm_node_memory_bytes", {"allocated": used_mib * MIB, "free": row["free_memory_mib"] * MIB}),
             (
                 "slurm_node_gpus",
                 {
-                    "allocated": row["gpus_used"] - of_holders,
-                    "held": of_holders,
-                    "free": max(0, row["gpus"] - row["gpus_used"]),
+                    "allocated": row["gpus_used"] - row["gpus_held"],
+                    "held": row["gpus_held"],
+                    "free": row["gpus_free"],
+                    "closed": max(0, row["gpus"] - row["gpus_used"] - row["gpus_free"]),
                 }
                 if row["gpus"]
                 else {},
@@ -161,5 +165,7 @@ def samples(found: Mapping[str, Any]) -> Iterator[Sample]:
     for row in found["partitions"]:
         labels = {"partition": _text(row["name"]), "state": _text(row["state"])}
         yield "slurm_partition_info", labels, 1.0
+    for node, reason in sorted(found["stuck"].items()):
+        yield "slurm_holder_stuck", {"node": _text(node), "reason": _reason(reason)}, 1.0
     yield from _jobs(found)
     yield from _leases(found)

@@ -82,6 +82,23 @@ def seconds(text: str) -> float:
         return 0.0
 
 
+def _words(state: str) -> set[str]:
+    """Flags stand behind a plus; marks behind the state alone."""
+    return set(re.split(r"[+*~#!%^@$-]+", state)) - {""}
+
+
+def closed(state: str) -> str:
+    """Why a node in this state is given no jobs though it is well, as in CLOSED; empty for one that is given some."""
+    words = _words(state) | set(re.findall(r"[#!%^@$]", state))
+    return next((kind for word, kind in CLOSED.items() if word in words), "")
+
+
+def is_open(node: Mapping[str, Any]) -> bool:
+    """Whether slurmctld would start a user's job on a node that has room for it."""
+    is_closed = node.get("takes_jobs") is False or closed(str(node.get("state") or ""))
+    return bool(node["in_service"]) and not node["drained"] and not is_closed
+
+
 def parse(line: str) -> dict[str, Any] | None:
     """A node from its line of `scontrol -o show node`; None where the line tells of none."""
     name = re.match(r"NodeName=(\S+)", line)
@@ -96,11 +113,14 @@ def parse(line: str) -> dict[str, Any] | None:
     started = re.search(r" SlurmdStartTime=(\S+)", line)
     memory = re.search(r" RealMemory=(\d{1,12}) AllocMem=(\d{1,12})", line)
     partitions = re.search(r" Partitions=(\S+)", line)
-    # Flags stand behind a plus; marks behind the state alone.
-    words = set(re.split(r"[+*~#!%^@$-]+", state[1])) - {""}
-    marks = words | set(re.findall(r"[#!%^@$]", state[1]))
+    words = _words(state[1])
     # A star stands behind the state of a node that does not answer.
     silent = "*" in state[1] or bool(words & NOT_IN_SERVICE)
+    drained = "DRAIN" in words or bool(words & {"DRAINED", "DRAINING"})
+    in_service = bool(words & IN_SERVICE) and not silent
+    takes_jobs = in_service and not drained and not closed(state[1])
+    gpus_left = (count(resources[1]) if resources else 0) - (count(used[1]) if used else 0)
+    free_cpus = int(cores[2]) - int(cores[1]) if cores else 0
     return {
         "name": name[1],
         "state": state[1],
@@ -108,7 +128,7 @@ def parse(line: str) -> dict[str, Any] | None:
         "used": positions(used[1]) if used else [],
         "gpus": count(resources[1]) if resources else 0,
         "gpus_used": count(used[1]) if used else 0,
-        "free_cpus": int(cores[2]) - int(cores[1]) if cores else 0,
+        "free_cpus": free_cpus,
         "cpus": int(cores[2]) if cores else 0,
         "memory_mib": int(memory[1]) if memory else 0,
         "free_memory_mib": max(int(memory[1]) - int(memory[2]), 0) if memory else 0,
@@ -122,16 +142,14 @@ def parse(line: str) -> dict[str, Any] | None:
         "answers": "*" not in state[1] and not words & NOT_ANSWERING,
         "down": "DOWN" in words,
         "busy": bool(words & BUSY),
-        "drained": "DRAIN" in words or bool(words & {"DRAINED", "DRAINING"}),
+        "drained": drained,
         "silent": silent,
-        "in_service": bool(words & IN_SERVICE) and not silent,
-        "closed": next((kind for word, kind in CLOSED.items() if word in marks), ""),
+        "in_service": in_service,
+        # What a user's job can have now. Guards, partitions and holders are told elsewhere: see `cluster.node_rows`.
+        "takes_jobs": takes_jobs,
+        "gpus_free": max(min(gpus_left, free_cpus), 0) if takes_jobs else 0,
+        "gpus_held": 0,
     }
-
-
-def takes_jobs(node: Mapping[str, Any]) -> bool:
-    """Whether slurmctld would start a user's job on a node (see `parse`) that has room for it."""
-    return bool(node["in_service"]) and not node["drained"] and not node["closed"]
 
 
 def parse_partition(line: str) -> dict[str, Any] | None:
@@ -189,6 +207,8 @@ def configured(path: str) -> dict[str, dict[str, Any]]:
                 "drained": False,
                 "silent": True,
                 "in_service": False,
-                "closed": "",
+                "takes_jobs": False,
+                "gpus_free": 0,
+                "gpus_held": 0,
             }
     return found

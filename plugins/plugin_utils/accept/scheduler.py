@@ -49,7 +49,7 @@ def _state(name: str, row: Mapping[str, Any]) -> Item:
     if row.get("owner") == OURS:
         remedy = f"`gpuops restore {name}`, then `gpuops accept --stages {SCHEDULER} --limit {name}`"
         return Item("scheduler.state", SCHEDULER, name, NOT_TESTABLE, told, remedy)
-    good = row.get("in_service") is True and row.get("drained") is False
+    good = row.get("in_service") is True and row.get("drained") is False and row.get("takes_jobs") is not False
     remedy = f"see who took it out, and why: `gpuops doctor {name}`"
     return judged("scheduler.state", SCHEDULER, name, good, told, remedy)
 

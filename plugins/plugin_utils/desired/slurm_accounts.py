@@ -6,15 +6,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import limits, wanted
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import ACCOUNT, HOLDER_DAYS, QOS, USER
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan, built_in
 
 # What is needed of a row for jobs to be accepted where associations are enforced.
 FIRST = ("name", "state", "parent", "accounts")
+# More than any cluster has. Slurm looks at a limit of a QOS in the place of the same one of the accounts above, so not
+# even those of the account root reach the holders.
+OUT_OF_REACH = 1 << 30
+NAMES_SHOWN = 10
+DAYS_OUT_OF_REACH = 10 * HOLDER_DAYS
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -22,26 +28,34 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param params: qos, accounts, users and default_account; homes_users and homes_groups, those of the role
         cephfs_homes.
-    :param facts: group, the lines of getent for homes_groups.
+    :param facts: group, the lines of getent for homes_groups; passwd, those for `names`, None before
+        they were looked up.
     :param peers: slurm_conf, the text of the file.
-    :return: Parts: `accounting`, whether there is any; with it `cluster`, its name; `rows`, for the module
-        slurm_accounts; `first`, of these what is needed before associations are enforced, empty where they are not;
-        `unenforced`, whether there are limits that Slurm is not told to hold to; `remarks`, what to warn of.
+    :return: Parts: `accounting`, whether there is any; `names`, whom to look up; with accounting `cluster`, its name;
+        `rows`, for the module slurm_accounts; `first`, of these what is needed before associations are enforced, empty
+        where they are not; `unenforced`, whether there are limits that Slurm is not told to hold to;
+        `remarks`, what to warn of.
     """
     params, facts = built_in(params), built_in(facts)
     settings = _settings(str(peers.get("slurm_conf") or ""))
     if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         problems = tuple(_without_accounting(params)) if settings else ()
-        return Plan(problems=problems, parts={"first": {}, "accounting": False})
+        return Plan(problems=problems, parts={"first": {}, "accounting": False, "names": []})
     enforced = set(settings.get("AccountingStorageEnforce", "").lower().split(",")) - {"", "none"}
     users = _users(params, facts["group"])
-    rows = {
+    names = [str(row.get("name")) for row in users if row.get("state") != "absent"]
+    if facts["passwd"] is not None:
+        known = {line.partition(":")[0] for line in facts["passwd"]}
+        users = _with_account(params, users, known)
+    listed = {
         "qos": params["qos"],
         "accounts": [*params["accounts"], *_accounts_of(params, users)],
         "users": users,
     }
-    goal, wrong = wanted.read(**rows)
+    goal, wrong = wanted.read(**listed)
+    rows = _with_holders(listed, settings)
     parts = {
+        "names": [name for name in names if limits.NAME.fullmatch(name)],
         "cluster": settings["ClusterName"],
         "rows": rows,
         "first": _first(rows) if enforced else {},
@@ -49,9 +63,74 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "remarks": list(_left_out(params, facts["group"])),
         "unenforced": goal.has_limits() and not enforced & {"limits", "safe", "all"},
     }
-    known = {line.partition(":")[0] for line in facts["group"]}
-    unknown = [_unknown_group(name) for name in params["homes_groups"] if name not in known]
-    return Plan(problems=(*unknown, *wrong, *_setting_problems(goal, settings)), parts=parts)
+    groups = {line.partition(":")[0] for line in facts["group"]}
+    unknown = [_unknown_group(name) for name in params["homes_groups"] if name not in groups]
+    problems = (*unknown, *_unknown_users(users, facts["passwd"]), *_reserved(listed), *wrong)
+    return Plan(problems=(*problems, *_setting_problems(goal, settings)), parts=parts)
+
+
+def _with_account(
+    params: Mapping[str, Any], users: Sequence[Mapping[str, Any]], known: Collection[str]
+) -> list[Mapping[str, Any]]:
+    """The rows without members of groups who have no account on the host: nobody here has listed them by name."""
+    by_name = {str(row.get("name")) for row in (*params["users"], *params["homes_users"])} | set(wanted.ALWAYS)
+    return [row for row in users if row.get("name") in by_name or row.get("name") in known]
+
+
+def _with_holders(listed: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """The rows with those of the reconciler's holders, which no limit is to keep from a bad GPU."""
+    account = {
+        "name": ACCOUNT,
+        "parent": wanted.ROOT,
+        "description": "GPUs out of service",
+        "limits": {"QOS": [QOS], "DefaultQOS": QOS},
+    }
+    level = {"name": QOS, "description": "GPUs out of service", "limits": _no_limits(settings)}
+    users = [
+        {**row, "accounts": [*row["accounts"], ACCOUNT]} if row.get("name") == USER and row.get("accounts") else row
+        for row in listed["users"]
+    ]
+    return {"qos": [*listed["qos"], level], "accounts": [*listed["accounts"], account], "users": users}
+
+
+def _no_limits(settings: Mapping[str, str]) -> dict[str, Any]:
+    counted = [kind for kind in settings.get("AccountingStorageTRES", "").split(",") if kind.startswith("gres/")]
+    amounts = ",".join(f"{kind}={OUT_OF_REACH}" for kind in ("cpu", "mem", "node", "billing", *counted))
+    found: dict[str, Any] = {"UsageFactor": 0, "MinTRESPerJob": limits.NONE, "Flags": limits.NONE}
+    for key, one in limits.QOS_FIELDS.items():
+        if key.startswith(("Grp", "Max")):
+            values = {limits.tres: amounts, limits.duration: f"{DAYS_OUT_OF_REACH}-00:00:00"}
+            found[key] = values.get(one.canonical, OUT_OF_REACH)
+    return found
+
+
+def _reserved(listed: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Problem]:
+    for what, key in (("QOS", "qos"), ("account", "accounts")):
+        if any(row.get("name") == ACCOUNT for row in listed[key]):
+            yield Problem(
+                "reserved_name",
+                f"slurm_accounts_{key}",
+                f"the {what} {ACCOUNT} is listed, and it is that of the jobs that keep bad GPUs out of service",
+                ACCOUNT,
+                "choose another name",
+            )
+
+
+def _unknown_users(users: Sequence[Mapping[str, Any]], passwd: Sequence[str] | None) -> Iterator[Problem]:
+    """Users without an account: slurmctld would have their associations without a uid, and refuse their jobs."""
+    names = [str(row.get("name")) for row in users if row.get("state") != "absent"]
+    known = {*wanted.ALWAYS, *(line.partition(":")[0] for line in passwd or ())}
+    unknown = [name for name in names if name not in known and limits.NAME.fullmatch(name)]
+    if unknown and passwd is not None:
+        listed = ", ".join(unknown[:NAMES_SHOWN]) + (", …" if len(unknown) > NAMES_SHOWN else "")
+        yield Problem(
+            "unknown_user",
+            "slurm_accounts_users",
+            f"the host of slurmctld has no account of {listed}, so Slurm would refuse every job of theirs",
+            listed,
+            f"create it there and on the other hosts with one uid, such as 'useradd --create-home {unknown[0]}'; for a "
+            f"directory see 'getent passwd {unknown[0]}' and 'systemctl status sssd'; or take the name out of the list",
+        )
 
 
 def _settings(text: str) -> dict[str, str]:
@@ -132,10 +211,13 @@ def _accounts_of(params: Mapping[str, Any], users: Sequence[Mapping[str, Any]]) 
 def _first(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
     """Of the rows what lets users submit jobs."""
     present = [row for row in rows["users"] if row.get("state") != "absent"]
-    return {
+    found = {
         key: [{name: row[name] for name in FIRST if name in row} for row in some]
         for key, some in (("accounts", rows["accounts"]), ("users", present))
     }
+    # The account of the holders has no other QOS.
+    holders = [{**row, "limits": rows["accounts"][-1]["limits"]} for row in found["accounts"][-1:]]
+    return {"qos": [{"name": QOS}], **found, "accounts": [*found["accounts"][:-1], *holders]}
 
 
 def _unknown_group(name: str) -> Problem:

@@ -138,7 +138,9 @@ def use_slurm(nodes: Iterable[Node], status: Any) -> dict[Kind, float]:
         if told is None:
             node.excluded = "no node in Slurm"
             continue
-        if told.get("in_service") is not True or told.get("drained") is not False:
+        is_open = told.get("in_service") is True and told.get("drained") is False
+        # An older gpuops does not tell of reservations.
+        if not is_open or told.get("takes_jobs") is False:
             node.excluded = "Slurm gives it no jobs"
             continue
 

@@ -34,6 +34,7 @@ def node(name: str, count: int, model: str = A100, bad: tuple[int, ...] = ()) ->
     reasons = [{"code": "xid_fatal", "verdict": "fatal", "text": "x", "action": None, "remedy": None}]
     return {
         "name": name,
+        "reasons": [],
         "gpus": [
             {
                 "uuid": f"GPU-{name}-{index}",
@@ -48,7 +49,9 @@ def node(name: str, count: int, model: str = A100, bad: tuple[int, ...] = ()) ->
 
 
 def slurm_node(name: str, gpus: int, used: int, **more: Any) -> dict[str, Any]:
-    return {"name": name, "gpus": gpus, "gpus_used": used, "in_service": True, "drained": False, **more}
+    """:param more: `takes_jobs` False for one on which no job starts, `gpus_free` where cores are few."""
+    row = {"takes_jobs": True, "gpus_free": gpus - used, **more}
+    return {"name": name, "gpus": gpus, "gpus_used": used, "in_service": True, "drained": False, **row}
 
 
 def job(number: str, user: str, **more: Any) -> dict[str, Any]:
@@ -156,7 +159,7 @@ def test_places_count_those_that_only_wait_for_their_turn_in_a_partition() -> No
 
 
 def test_free_gpus_are_counted_by_model_and_apart_from_held_and_closed_ones() -> None:
-    nodes = [slurm_node("n1", 4, 2), slurm_node("n2", 4, 1), slurm_node("t1", 2, 0, drained=True)]
+    nodes = [slurm_node("n1", 4, 2), slurm_node("n2", 4, 1), slurm_node("t1", 2, 0, takes_jobs=False)]
     held = [{"host": "n2", "index": 2, "uuid": "GPU-n2-2", "job": "9", "code": "xid_fatal"}]
     state = site(nodes=nodes, held=held)
     keys = ("model", "total", "free", "used", "held", "closed", "free_on_one_host")
@@ -170,9 +173,39 @@ def test_free_gpus_are_counted_by_model_and_apart_from_held_and_closed_ones() ->
     assert "n2              2    xid_fatal" in said
 
 
+KEYS = ("free", "used", "held", "closed")
+
+
+def test_a_gpu_that_is_judged_fatal_is_not_free_before_it_is_held() -> None:
+    """Slurm has it as free, and the Prolog would refuse the job."""
+    nodes = [slurm_node("n2", 4, 1)]
+    state = site(nodes=nodes, jobs=[job("12", "alice")], leases=[lease("12", "n2", 0)])
+    assert [tuple(row[key] for key in KEYS) for row in of(state)["gpus"]] == [(2, 1, 1, 0)]
+    # One that a job has, or that is held, is counted there.
+    state = site(nodes=nodes, jobs=[job("12", "alice")], leases=[lease("12", "n2", 2)])
+    assert [tuple(row[key] for key in KEYS) for row in of(state)["gpus"]] == [(3, 1, 0, 0)]
+    held = [{"host": "n2", "index": 2, "uuid": "GPU-n2-2", "job": "9", "code": "xid_fatal"}]
+    assert [tuple(row[key] for key in KEYS) for row in of(site(nodes=nodes, held=held))["gpus"]] == [(3, 0, 1, 0)]
+    # One that Slurm does not have any more is not among its four.
+    assert [row["free"] for row in of(site(nodes=[slurm_node("n2", 3, 0)]))["gpus"]] == [3]
+
+
+def test_no_gpu_of_a_host_that_is_judged_fatal_is_free() -> None:
+    state = site(nodes=[slurm_node("n1", 4, 0)])
+    state["nodes"][0]["reasons"] = [{"code": "driver_hung", "verdict": "fatal", "text": "", "remedy": ""}]
+    assert [tuple(row[key] for key in KEYS) for row in of(state)["gpus"]] == [(0, 0, 4, 0)]
+
+
+def test_gpus_without_a_core_or_on_a_reserved_node_are_closed() -> None:
+    state = site(nodes=[slurm_node("n1", 4, 1, gpus_free=1)])
+    assert [tuple(row[key] for key in KEYS) for row in of(state)["gpus"]] == [(1, 1, 0, 2)]
+    state = site(nodes=[slurm_node("n1", 4, 1, takes_jobs=False)])
+    assert [tuple(row[key] for key in KEYS) for row in of(state)["gpus"]] == [(0, 1, 0, 3)]
+
+
 def test_models_of_one_host_are_told_apart_by_the_gpus_that_jobs_have() -> None:
     state = site(nodes=[slurm_node("n1", 6, 1)], jobs=[job("12", "alice")], leases=[lease("12", "n1", 3)])
-    state["nodes"] = [{"name": "n1", "gpus": node("n1", 4)["gpus"] + node("x", 2, T4)["gpus"]}]
+    state["nodes"] = [{"name": "n1", "gpus": node("n1", 4)["gpus"] + node("x", 2, T4)["gpus"], "reasons": []}]
     assert [(row["model"], row["free"], row["used"]) for row in of(state)["gpus"]] == [(A100, 3, 1), (T4, 2, 0)]
 
 

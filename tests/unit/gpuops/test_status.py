@@ -316,8 +316,10 @@ SLURM_NODE = {
     "reason_by": "",
     "in_service": True,
     "drained": False,
+    "takes_jobs": True,
     "gpus": 2,
     "gpus_used": 2,
+    "gpus_free": 0,
     "cpus": 8,
     "free_cpus": 6,
     "memory_mib": 16000,
@@ -355,7 +357,7 @@ WAITS = {
     "nodes": [],
 }
 SLURM = {
-    "nodes": [{**SLURM_NODE, "name": "g1"}, {**SLURM_NODE, "name": "g2", "gpus_used": 0}],
+    "nodes": [{**SLURM_NODE, "name": "g1"}, {**SLURM_NODE, "name": "g2", "gpus_used": 0, "gpus_free": 2}],
     "partitions": [
         {"name": "all", "state": "UP", "default": True, "hidden": False, "nodes": 2, "max_time": "UNLIMITED"}
     ],
@@ -409,6 +411,33 @@ def test_who_has_which_gpu_of_slurm():
     assert re.search(r"^g1 +0 +alice +12 +\S+ +- +train \(no process on its GPUs\)$", said, re.MULTILINE)
     assert re.search(r"^ +14 +bob +all +2 +no node has enough free resources \(Resources\)$", said, re.MULTILINE)
     assert max(len(row) for row in said.split("\n")) <= 100
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [("holder_waits", "degraded"), ("guarded", "degraded"), ("no_uid", "degraded"), ("reserved", "ok")],
+)
+def test_a_holder_that_does_not_start_is_told_and_the_site_is_not_well(code, state):
+    problem = {**DRAIN, "code": code, "cause": "a bad GPU of it is not out of service", "remedy": "run slurm"}
+    document = of_slurm(problems=[problem])
+    assert document["slurm"]["state"] == state
+    said = text(document)
+    assert "g2: a bad GPU of it is not out of service" in said
+    assert "remedy: run slurm" in said
+
+
+def test_a_holder_that_waits_is_no_job_of_anybodys():
+    waiting = {**SLURM_JOB, **WAITS, "id": "15", "user": "slurm", "partition": "gpuops", "holder": True}
+    document = of_slurm(jobs=[SLURM_JOB, waiting])
+    assert [job["id"] for job in document["slurm"]["jobs"]] == ["12"]
+    assert "slurm      ok" in text(document)
+    assert " 15 " not in text(document)
+
+
+def test_a_node_that_is_reserved_accepts_no_jobs():
+    closed = {**SLURM_NODE, "name": "g2", "state": "IDLE+RESERVED", "takes_jobs": False, "gpus_used": 0}
+    document = of_slurm(nodes=[{**SLURM_NODE, "name": "g1"}, closed])
+    assert "1 of 2 nodes accept jobs" in text(document)
 
 
 def test_a_gpu_that_no_host_tells_of_is_not_guessed():

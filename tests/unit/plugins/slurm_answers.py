@@ -23,6 +23,22 @@ PARTITIONS = (
     "MaxTime=1-00:00:00 MinNodes=0 Nodes=gpu1 State=UP TotalCPUs=2 TotalNodes=1\n"
     "PartitionName=gpuops AllowGroups=slurm Default=NO Hidden=YES MaxTime=UNLIMITED Nodes=gpu1 State=UP TotalNodes=1\n"
 )
+GUARD = (
+    "ReservationName=gpuops-gpu1 StartTime=2026-11-27T14:27:00 EndTime=2036-11-27T14:37:00 Duration=00:10:00 "
+    "Nodes=gpu1 NodeCnt=1 CoreCnt=2 Features=(null) PartitionName=(null) Flags=FLEX,IGNORE_JOBS,SPEC_NODES TRES=cpu=2 "
+    "Users=slurm Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE\n"
+)
+# Waits for ever: its account has a limit on time.
+STUCK = {
+    **JOBS[2],
+    "job_id": 99,
+    "job_state": ["PENDING"],
+    "job_resources": None,
+    "gres_detail": [],
+    "required_nodes": "gpu1",
+    "state_reason": "QOSMaxWallDurationPerJobLimit",
+    "state_description": "",
+}
 
 
 def printed_reason(job: dict[str, Any]) -> str:
@@ -37,6 +53,8 @@ class Answers:
         self.jobs, self.fails = jobs, ""
         self.calls: list[list[str]] = []
         self.ping = "Slurmctld(primary) at head1 is UP\n"
+        self.reservations = "No reservations in the system\n"
+        self.node, self.partitions = NODE, PARTITIONS
 
     def __call__(self, argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
         self.calls.append(argv)
@@ -55,9 +73,14 @@ class Answers:
             return 0, json.dumps({"jobs": [job for job in waiting if str(job["job_id"]) in ids]}), ""
         if argv[1] == "ping":
             return 0, self.ping, ""
+        if argv[-1] == "reservation":
+            return 0, self.reservations, ""
+        if "--user=slurm" in argv:
+            ours = [job for job in self.jobs if (job["user_name"], job["partition"]) == ("slurm", "gpuops")]
+            return 0, json.dumps({"jobs": ours}), ""
         if "--json" in argv:
             return 0, json.dumps({"jobs": [job for job in self.jobs if job not in waiting]}), ""
-        return 0, PARTITIONS if argv[-1] == "partition" else f"{NODE}\n{INVALID}\n", ""
+        return 0, self.partitions if argv[-1] == "partition" else f"{self.node}\n{INVALID}\n", ""
 
 
 def gres_conf(directory: Path) -> str:

@@ -12,7 +12,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import L
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
-from tests.unit.plugins.slurm_answers import JOBS, Answers
+from tests.unit.plugins.slurm_answers import GUARD, JOBS, STUCK, Answers
 
 MARKUP = '"><img src=x onerror=alert(1)>'
 
@@ -75,6 +75,27 @@ def test_the_page_has_each_lease_with_its_user_and_since_when() -> None:
     assert leases
     assert [one["model"] for one in page["models"]] == ["a100"]
     assert next(node for node in page["nodes"] if node["name"] == "gpu2")["problem"]
+
+
+def test_a_holder_is_a_gpu_out_of_service_and_no_job_of_anybodys() -> None:
+    answers = Answers([*JOBS, STUCK])
+    found = slurm_backend.document(cluster.read(Slurm(answers)))
+    page = who.page(who.Look(1000.0, found, {}, ""))
+    assert "slurm" not in [row["user"] for row in page["waiting"]]
+    gpu1 = page["nodes"][0]
+    assert (gpu1["free"], gpu1["held"], gpu1["gpus"]) == (1, 1, 2)
+    assert "slurm" not in [one["user"] for one in gpu1["leases"]]
+    # It stands before no session either.
+    assert [job["in_line"] for job in found["jobs"] if job["holder"]] == [False, False]
+
+
+def test_a_node_that_the_reconciler_has_closed_has_no_free_gpu_and_says_why() -> None:
+    answers = Answers(JOBS)
+    answers.reservations = GUARD
+    page = who.page(who.Look(1000.0, slurm_backend.document(cluster.read(Slurm(answers))), {}, ""))
+    assert page["nodes"][0]["free"] == 0
+    assert "bad GPU" in page["nodes"][0]["problem"]
+    assert page["models"][0]["free"] == 0
 
 
 def test_the_form_escapes_whatever_it_is_given() -> None:

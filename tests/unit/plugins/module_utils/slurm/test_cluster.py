@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, queue
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
-from tests.unit.plugins.slurm_answers import JOBS, Answers, gres_conf
+from tests.unit.plugins.slurm_answers import GUARD, JOBS, NODE, PARTITIONS, STUCK, Answers, gres_conf
 
 
 def read(tmp_path: Path, jobs: list[dict[str, Any]] = JOBS, **more: Any) -> dict[str, Any]:
@@ -51,6 +51,49 @@ def test_what_needs_somebody_is_a_problem(tmp_path: Path) -> None:
     assert problems == {"gpu2": "gpus_missing", "job 15": "job_waits"}
     assert read(tmp_path, about=["gpu1"])["problems"] == []
     assert [row["subject"] for row in read(tmp_path, about=["gpu2"])["problems"]] == ["gpu2"]
+
+
+def test_a_holder_that_does_not_start_is_a_problem_of_its_node(tmp_path: Path) -> None:
+    jobs = [*JOBS, STUCK, {**STUCK, "job_id": 100}]
+    (problem,) = [row for row in read(tmp_path, jobs)["problems"] if row["code"] == "holder_waits"]
+    assert (problem["subject"], problem["evidence"]) == ("gpu1", "QOSMaxWallDurationPerJobLimit")
+    assert "playbook slurm" in problem["remedy"]
+    assert [row["code"] for row in read(tmp_path, jobs, about=["gpu1"])["problems"]] == ["holder_waits"]
+    assert read(tmp_path, [*JOBS, {**STUCK, "state_reason": "Resources"}], about=["gpu1"])["problems"] == []
+
+
+def free(answers: Answers) -> tuple[bool, int, int]:
+    """Of gpu1, which has two GPUs and of which a job or a holder has one."""
+    row = cluster.read(Slurm(answers))["nodes"][0]
+    return row["takes_jobs"], row["gpus_free"], row["gpus_held"]
+
+
+def test_a_gpu_is_free_where_a_users_job_can_start() -> None:
+    answers = Answers(JOBS)
+    assert free(answers) == (True, 1, 1)
+    # A guard, whatever state the node has meanwhile.
+    answers.reservations = GUARD
+    assert free(answers) == (False, 0, 1)
+    # One of somebody else's, of which slurmctld tells in the state.
+    answers.reservations = "No reservations in the system\n"
+    for word in ("MAINTENANCE", "RESERVED", "FAIL", "DRAIN", "NOT_RESPONDING", "REBOOT_ISSUED", "POWERING_DOWN"):
+        answers.node = NODE.replace("State=MIXED", f"State=MIXED+{word}")
+        assert free(answers) == (False, 0, 1), word
+    # The jobs there have all cores.
+    answers.node = NODE.replace("CPUAlloc=1", "CPUAlloc=2")
+    assert free(answers) == (True, 0, 1)
+    # The partition of the holders is no user's.
+    answers.node, answers.partitions = NODE, PARTITIONS.replace("State=UP", "State=DOWN", 1)
+    assert free(answers) == (False, 0, 1)
+    answers.node, answers.partitions = NODE.replace("Partitions=all", "Partitions=gpuops"), PARTITIONS
+    assert free(answers) == (False, 0, 1)
+
+
+def test_a_node_that_the_reconciler_has_closed_says_so(tmp_path: Path) -> None:
+    answers = Answers(JOBS)
+    answers.reservations = GUARD
+    problems = {row["subject"]: row["code"] for row in cluster.read(Slurm(answers), ["gpu1"])["problems"]}
+    assert problems == {"gpu1": "guarded"}
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_nobody_is_to_be_asked_who_drained_a_node_that_slurm_itself_has(by: str)
 def test_a_node_that_is_well_and_closed_takes_no_jobs_and_says_why(text: str, code: str) -> None:
     closed = node(text, "")
     assert closed["in_service"]
-    assert not state.takes_jobs(closed)
+    assert not closed["takes_jobs"]
     problem = diagnosis.node_problem(closed)
     assert problem is not None
     assert (problem.code, problem.evidence) == (code, text)
@@ -107,7 +107,7 @@ def test_a_node_that_is_well_and_closed_takes_no_jobs_and_says_why(text: str, co
 
 @pytest.mark.parametrize("text", ["IDLE", "MIXED", "IDLE+PLANNED", "IDLE-", "ALLOCATED+COMPLETING", "IDLE+CLOUD"])
 def test_a_node_that_is_open_takes_jobs(text: str) -> None:
-    assert state.takes_jobs(node(text, ""))
+    assert node(text, "")["takes_jobs"]
     assert diagnosis.node_problem(node(text, "")) is None
 
 

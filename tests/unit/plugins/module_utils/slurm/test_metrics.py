@@ -24,7 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.exporter impor
 from tests.unit.plugins.exposition import Family, parse, style_faults
 from tests.unit.plugins.health_host import Host
 from tests.unit.plugins.promtool import PROMTOOL, needs_promtool
-from tests.unit.plugins.slurm_answers import JOBS, Answers, gres_conf
+from tests.unit.plugins.slurm_answers import GUARD, JOBS, STUCK, Answers, gres_conf
 
 ROOT = Path(__file__).resolve().parents[5]
 ACCOUNTING = "ClusterName=c\nAccountingStorageType=accounting_storage/slurmdbd\n"
@@ -84,7 +84,18 @@ def test_a_node_has_what_is_used_and_what_is_free(site: Site) -> None:
     assert of_first("slurm_node_cpus") == {"allocated": 1, "free": 1}
     assert of_first("slurm_node_memory_bytes") == {"allocated": 50 * 2**20, "free": 22007 * 2**20}
     # The one that Slurm calls used is a holder's.
-    assert of_first("slurm_node_gpus") == {"allocated": 0, "held": 1, "free": 1}
+    assert of_first("slurm_node_gpus") == {"allocated": 0, "held": 1, "free": 1, "closed": 0}
+    site.answers.reservations = GUARD
+    assert of_first("slurm_node_gpus") == {"allocated": 0, "held": 1, "free": 0, "closed": 1}
+    assert site.rows("slurm_node_available") == [({"node": "gpu1"}, 0.0), ({"node": "gpu2"}, 0.0)]
+
+
+def test_a_holder_that_does_not_start_has_a_series_and_one_that_waits_for_a_gpu_has_none(site: Site) -> None:
+    assert site.rows("slurm_holder_stuck") == []
+    site.answers.jobs = [*JOBS, {**STUCK, "state_reason": "Dependency"}]
+    assert site.rows("slurm_holder_stuck") == []
+    site.answers.jobs = [*JOBS, STUCK]
+    assert site.rows("slurm_holder_stuck") == [({"node": "gpu1", "reason": "QOSMaxWallDurationPerJobLimit"}, 1.0)]
 
 
 def test_a_reason_that_breaks_lines_is_one_line_of_bounded_length(site: Site) -> None:
@@ -217,6 +228,7 @@ def test_a_job_that_ended_has_no_series(site: Site) -> None:
 
 
 def test_every_metric_is_in_the_table_with_its_labels_and_follows_the_conventions(site: Site) -> None:
+    site.answers.jobs = [*JOBS, STUCK]
     found = site.look()
     assert set(found) == set(metrics.METRICS)
     assert not style_faults(found)
