@@ -53,6 +53,7 @@ PROVEN_BY_PROMTOOL: Mapping[str, str] = {
     "GpuProbeHung": "no process of a machine is beyond SIGKILL, as one that hangs in the driver is",
     "SlurmNodeDrainedLong": "it waits for a day",
     "ReconcilerFenceLong": "it waits for two days",
+    "SlurmHolderStuck": "the roles take away the limits that would cause it",
 }
 # Alert -> the test that has it, where there is neither fault nor repair.
 TESTED_ELSEWHERE: Mapping[str, str] = {"Watchdog": "test_monitoring.py"}

@@ -28,10 +28,16 @@ RECONCILER = "baremetal-gpu-reconciler.service"
 class Site:
     """The nodes and their controller with all that fences a GPU."""
 
-    def __init__(self, base: Path, nodes: Sequence[str] = (NODE,), policy: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        base: Path,
+        nodes: Sequence[str] = (NODE,),
+        policy: Mapping[str, object] | None = None,
+        heads: Sequence[str] = HEADS,
+    ) -> None:
         self._machines = (*nodes, CONTROLLER)
         groups = {"slurm_nodes": {"hosts": {node: {} for node in nodes}}}
-        groups |= {name: {"hosts": {CONTROLLER: {}}} for name in HEADS}
+        groups |= {name: {"hosts": {CONTROLLER: {}}} for name in heads}
         (base / "site.yml").write_text(json.dumps(groups))
         self._options = f"-i {INVENTORY} -i {base / 'site.yml'} --tags driver,agent,scheduler,slurm"
         self._variables: dict[str, Any] = {
@@ -47,14 +53,22 @@ class Site:
         for machine in self._machines:
             ssh(machine, "sudo rm -f /etc/baremetal-gpu/agent-zookeeper.json /etc/baremetal-gpu/reconciler-*.json")
 
-    def converge(self, policy: Mapping[str, object] | None = None) -> Play:
-        """Run site.yml; settings of a policy hold from then on."""
+    def converge(self, policy: Mapping[str, object] | None = None, **variables: Any) -> Play:
+        """Run site.yml; settings of a policy and variables hold from then on."""
         self._variables["gpu_reconciler_policy"].update(policy or {})
-        play = run_playbook(
-            "site.yml", limit=",".join(self._machines), extra_vars=self._variables, options=self._options
-        )
+        self._variables.update(variables)
+        play = self.run()
         assert play.rc == 0, play.tail()
         return play
+
+    def run(self, options: str = "", **variables: Any) -> Play:
+        """Run site.yml, with variables for this run alone."""
+        return run_playbook(
+            "site.yml",
+            limit=",".join(self._machines),
+            extra_vars={**self._variables, **variables},
+            options=f"{self._options} {options}",
+        )
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,7 @@ HOLDER = """\
 # Keeps a GPU that is not to be used from users' jobs. The reconciler ends it once the GPU is well.
 exec sleep infinity
 """
+NOTHING = "#!/bin/sh\n"
 
 
 @dataclass(frozen=True)
@@ -345,11 +346,11 @@ class Slurm:
             self._submit([*argv, *owned])
 
     def probe(self) -> int:
-        """Submit a job as holders are, on any node: its number. It is none, and the reconciler leaves it."""
-        return int(self._submit([f"--job-name={PROBE}", *self._owned()]).split(";")[0])
+        """Submit a job as holders are, which ends at once: its number. It is no holder, and the reconciler leaves it."""
+        return int(self._submit([f"--job-name={PROBE}", *self._owned()], NOTHING).split(";")[0])
 
-    def pending(self, job: int) -> str | None:
-        """Slurm's word for why one of the operator's jobs waits; empty without one, None for one that does not wait."""
+    def waits(self, job: int) -> str | None:
+        """Slurm's word for why one of the operator's jobs waits, and None for one that does not wait any more."""
         argv = ["squeue", "--json", "--all", f"--user={USER}", f"--partition={PARTITION}", f"--jobs={job}"]
         for row in self._jobs(argv, tolerated="Invalid job id"):
             if queue.number(row, "job_id") == job and "PENDING" in queue.words(row).split():
@@ -361,7 +362,7 @@ class Slurm:
         told = self._call(["scontrol", "show", "config"])
         return [f"--account={ACCOUNT}", f"--qos={QOS}"] if _ACCOUNTING.search(told) else []
 
-    def _submit(self, words: Sequence[str]) -> str:
+    def _submit(self, words: Sequence[str], script: str = HOLDER) -> str:
         argv = [
             "sbatch",
             "--parsable",
@@ -377,7 +378,7 @@ class Slurm:
             "--chdir=/",
             *words,
         ]
-        return self._call(argv, HOLDER)
+        return self._call(argv, script)
 
     def cancel(self, jobs: Iterable[int]) -> None:
         """End holders. One that is gone already is no fault."""

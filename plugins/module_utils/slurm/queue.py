@@ -110,8 +110,8 @@ def _positions(detail: str) -> tuple[int, ...] | None:
 def _asked_gpus(row: Mapping[str, Any]) -> int:
     """The GPUs of a job that waits, as it asks for them. Without accounting Slurm does not add them up."""
     for key, times in _ASKED.items():
-        # 22.05 writes gres:gpu:2, later releases gres/gpu:2.
-        asked = re.sub(r"(^|,)gres[:/]", r"\1", str(row.get(key) or ""))
+        # 22.05 writes gres:gpu:2, later releases gres/gpu:2, and gres/gpu=2 for each task.
+        asked = re.sub(r"(^|,)gres[:/]", r"\1", str(row.get(key) or "")).replace("=", ":")
         found = state.count(asked)
         if found:
             return found * max(number(row, times), 1) if times else found

@@ -68,6 +68,7 @@ INHIBITIONS = (
             "CephMonDown",
             "SlurmNodeDown",
             "SlurmNodeDrainedLong",
+            "SlurmHolderStuck",
             "SlurmMetricsOld",
             "TargetDown",
             "TextfileUnreadable",

@@ -75,4 +75,15 @@ ALERTS = (
         "Repair what the reason names, then run `gpuops restore {{ $labels.node }}`.",
         "1d",
     ),
+    Alert(
+        "SlurmHolderStuck",
+        'label_replace(max by (node, reason) (slurm_holder_stuck) == 1, "host", "$1", "node", "(.+)")',
+        "ticket",
+        "The job that is to keep a bad GPU out of service does not start, such as for a limit of its account. The node "
+        "takes no jobs meanwhile, and its good GPUs are idle.",
+        "{{ $labels.node }}: a bad GPU cannot be taken out of service",
+        "The reconciler's job waits for {{ $labels.reason }}.",
+        "Run the playbook slurm.yml, which gives these jobs an account and a QOS that no limit reaches.",
+        "2m",
+    ),
 )

@@ -148,6 +148,10 @@ def slurm_node(state: str, values: str = "1x60", **labels: str) -> Series:
     return {named("slurm_node_info", **SLURM, node="gpu1", state=state, **labels): values}
 
 
+def holder_stuck(reason: str) -> str:
+    return named("slurm_holder_stuck", **SLURM, node="gpu1", reason=reason)
+
+
 def up(host: str, job: str, value: str, **labels: str) -> Series:
     return {named("up", host=host, instance=f"{host}:9100", job=job, **labels): value}
 
@@ -1210,6 +1214,19 @@ CASES = (
         ),
         {"since an hour": slurm_node("IDLE+DRAIN", "_x288 1x32"), "mixed": slurm_node("MIXED", "1x320")},
         "5m",
+    ),
+    Case(
+        "SlurmHolderStuck",
+        "5m",
+        {holder_stuck("QOSMaxWallDurationPerJobLimit"): "1x10"},
+        (
+            Firing(
+                {"node": "gpu1", "host": "gpu1", "reason": "QOSMaxWallDurationPerJobLimit"},
+                "gpu1: a bad GPU cannot be taken out of service",
+                "The reconciler's job waits for QOSMaxWallDurationPerJobLimit.",
+            ),
+        ),
+        {"for a minute": {holder_stuck("AssocGrpGRES"): "_x3 1x1"}},
     ),
     Case(
         "ReconcilerNoLeader",
