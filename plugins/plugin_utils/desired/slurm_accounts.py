@@ -44,9 +44,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     enforced = set(settings.get("AccountingStorageEnforce", "").lower().split(",")) - {"", "none"}
     users = _users(params, facts["group"])
     names = [str(row.get("name")) for row in users if row.get("state") != "absent"]
+    gone: list[str] = []
     if facts["passwd"] is not None:
         known = {line.partition(":")[0] for line in facts["passwd"]}
-        users = _with_account(params, users, known)
+        gone = _without_account(params, users, known)
+        users = [row for row in users if row.get("name") not in gone]
     listed = {
         "qos": params["qos"],
         "accounts": [*params["accounts"], *_accounts_of(params, users)],
@@ -60,7 +62,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "rows": rows,
         "first": _first(rows) if enforced else {},
         "accounting": True,
-        "remarks": list(_left_out(params, facts["group"])),
+        "remarks": [*_left_out(params, facts["group"]), *map(_gone, gone)],
         "unenforced": goal.has_limits() and not enforced & {"limits", "safe", "all"},
     }
     groups = {line.partition(":")[0] for line in facts["group"]}
@@ -69,12 +71,19 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     return Plan(problems=(*problems, *_setting_problems(goal, settings)), parts=parts)
 
 
-def _with_account(
+def _without_account(
     params: Mapping[str, Any], users: Sequence[Mapping[str, Any]], known: Collection[str]
-) -> list[Mapping[str, Any]]:
-    """The rows without members of groups who have no account on the host: nobody here has listed them by name."""
+) -> list[str]:
+    """Members of groups who have no account on the host. Nobody has listed them by name, so they are only left out."""
     by_name = {str(row.get("name")) for row in (*params["users"], *params["homes_users"])} | set(wanted.ALWAYS)
-    return [row for row in users if row.get("name") in by_name or row.get("name") in known]
+    return [str(row["name"]) for row in users if row.get("name") not in by_name and row.get("name") not in known]
+
+
+def _gone(name: str) -> str:
+    return (
+        f"{name} of a group of slurm_accounts_homes_groups has no account on the host of slurmctld and is left out. To "
+        f"do: see 'getent passwd {name}' there, or take the name out of the group"
+    )
 
 
 def _with_holders(listed: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:

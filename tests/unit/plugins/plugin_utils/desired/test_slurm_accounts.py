@@ -174,6 +174,7 @@ def test_a_listed_user_without_an_account_is_refused_with_the_name() -> None:
 def test_a_member_of_a_group_without_an_account_keeps_nobody_out() -> None:
     told = plan(homes_groups=["physics"], group=("physics:*:2000:alice,gone",), passwd=("alice",))
     assert told["problems"] == []
+    assert [one.split()[0] for one in told["remarks"]] == ["gone"]
     assert set(accounts(told)) == {"alice", "root", "slurm"}
 
 
