@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -26,10 +28,13 @@ class Slurm:
         self.jobs = ""
         self.told: list[str] = []
         self.takes = True
+        self.uids = "No users currently cached in Slurm.\n"
 
     def run(self, argv: list[str], _stdin: str | None, _timeout: float) -> tuple[int, str, str]:
         if argv[0] == accounts.SQUEUE:
             return 0, self.jobs, ""
+        if argv[1:] == ["show", "assoc_mgr", "flags=users"]:
+            return 0, self.uids, ""
         if "show" in argv:
             return 0, self.show(argv[argv.index("show") + 1], argv[-1].count(",")), ""
         self.told.append(" ".join(argv[3:]))
@@ -118,6 +123,19 @@ def test_a_user_with_jobs_is_not_removed(slurm: Slurm, ask: Ask) -> None:
     slurm.jobs = "carol\n"
     assert ask(users=absent)["changed"] is True
     assert ask(users=absent)["changed"] is False
+
+
+def test_users_whose_uid_slurmctld_does_not_know_are_named(slurm: Slurm, ask: Ask) -> None:
+    """Their accounts came, or were made anew, after slurmctld had read their associations."""
+    me, uid = getpass.getuser(), os.getuid()
+    others = "UserName=nobody(4294967294) DefAccount=physics\n\nUserName=not-there(4294967294) DefAccount=physics\n"
+    head = "Current Association Manager state\n\nUser Records\n\n"
+    users = [{"name": name, "accounts": ["physics"]} for name in (me, "nobody", "not-there")]
+    for known, expected in ((4294967294, [me, "nobody"]), (uid + 1, [me, "nobody"]), (uid, ["nobody"])):
+        slurm.uids = f"{head}UserName={me}({known}) DefAccount=physics DefWckey= AdminLevel=None\n{others}"
+        assert ask(users=users)["shut_out"] == sorted(expected)
+    # Of others nobody asked.
+    assert ask(users=BOB)["shut_out"] == []
 
 
 def test_a_change_that_slurm_does_not_take_over_is_told(slurm: Slurm, ask: Ask) -> None:

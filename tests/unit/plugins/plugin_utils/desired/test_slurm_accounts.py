@@ -11,6 +11,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import limits,
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_accounts
 
 CONF = "ClusterName=slurm\nAccountingStorageTRES=gres/gpu\nAccountingStorageType=accounting_storage/slurmdbd\n"
+ALWAYS = {"root": ["root"], "slurm": ["root", "gpuops"]}
 ENFORCED = CONF + "AccountingStorageEnforce=associations,limits\n"
 
 
@@ -66,7 +67,7 @@ def test_members_of_a_directory_group_whom_slurm_cannot_have_are_left_out_and_na
     members = ("JDoe", "CORP\\jane", "john doe", "-x", "a" * 80)
     told = plan(homes_groups=["physics"], group=(f"physics:*:2000:bob,{','.join(members)},carol ",))
     assert told["problems"] == []
-    assert accounts(told) == {"bob": ["physics"], "carol": ["physics"], "root": ["root"], "slurm": ["root"]}
+    assert accounts(told) == {"bob": ["physics"], "carol": ["physics"], **ALWAYS}
     assert [remark.partition(" of a group")[0] for remark in told["remarks"]] == [repr(name) for name in members]
     # Whom the operator lists is another matter.
     assert codes(plan(users=[{"name": "JDoe"}])) == ["bad_name"]
