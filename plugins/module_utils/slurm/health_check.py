@@ -77,7 +77,7 @@ def check(node: str, grace_s: float, slurm: Slurm, root: str = "/") -> dict[str,
         return {}
     fenced: set[int] = set()
     for one in slurm.holders():
-        if one.node == node:
+        if one.node == node and not one.is_stuck:
             # Those that wait for the job on a bad GPU get it before anybody else.
             fenced.update(one.targets if one.position is None else [one.position])
     still = [fault for fault in found if fault.position is None or fault.position not in fenced]

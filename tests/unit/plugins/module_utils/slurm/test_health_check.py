@@ -104,6 +104,21 @@ def test_after_a_boot_the_grace_period_begins_again(node: Node, monkeypatch: pyt
         ([holder(7, "n1", "gpu:a100:1(IDX:1)")], 0),
         # It waits for the job that has the GPU.
         ([holder(7, "", "", name="gpuops-hold-1", job_state=["PENDING"], required_nodes="n1")], 0),
+        # It waits for the end of a limit, which does not come.
+        (
+            [
+                holder(
+                    7,
+                    "",
+                    "",
+                    name="gpuops-hold-1",
+                    job_state=["PENDING"],
+                    required_nodes="n1",
+                    state_reason="AssocGrpGRES",
+                )
+            ],
+            1,
+        ),
         # It has the other GPU, another node's, or belongs to somebody else.
         ([holder(7, "n1", "gpu:a100:1(IDX:0)")], 1),
         ([holder(7, "n2", "gpu:a100:1(IDX:1)")], 1),
