@@ -30,7 +30,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
     Job,
     Slurm,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.state import SCONTROL
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.state import SCONTROL, closed
 
 CONF = "/etc/slurm/slurm.conf"
 OPERATOR, RECONCILER, OTHER = "operator", "reconciler", "other"
@@ -69,8 +69,10 @@ def reason_before(reason: str) -> str:
 
 def shown(row: Row) -> str:
     """A node in one line: whether it takes jobs, and why not."""
+    if owner(row) is None and row["down"]:
+        return f"{row['name']}: down, {row['reason']}\n"
     if owner(row) is None:
-        return f"{row['name']}: takes jobs\n" if not row["down"] else f"{row['name']}: down, {row['reason']}\n"
+        return f"{row['name']}: {row['state'] if closed(row['state']) else 'takes jobs'}\n"
     return f"{row['name']}: {'drained' if row['drained'] else 'down'}, {row['reason'] or 'without a reason'}\n"
 
 

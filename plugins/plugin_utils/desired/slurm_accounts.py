@@ -106,9 +106,9 @@ def _no_limits(settings: Mapping[str, str]) -> dict[str, Any]:
     counted = [kind for kind in settings.get("AccountingStorageTRES", "").split(",") if kind.startswith("gres/")]
     amounts = ",".join(f"{kind}={OUT_OF_REACH}" for kind in ("cpu", "mem", "node", "billing", *counted))
     found: dict[str, Any] = {"UsageFactor": 0, "MinTRESPerJob": limits.NONE, "Flags": limits.NONE}
+    values: dict[Any, Any] = {limits.tres: amounts, limits.duration: f"{DAYS_OUT_OF_REACH}-00:00:00"}
     for key, one in limits.QOS_FIELDS.items():
         if key.startswith(("Grp", "Max")):
-            values = {limits.tres: amounts, limits.duration: f"{DAYS_OUT_OF_REACH}-00:00:00"}
             found[key] = values.get(one.canonical, OUT_OF_REACH)
     return found
 
