@@ -120,7 +120,7 @@ def _processes(leases: Iterable[Row]) -> int | None:
 def _waiting(jobs: Iterable[Row]) -> list[dict[str, Any]]:
     """Jobs that wait, in the order of Slurm, with the place of those that only wait for their turn."""
     places: Counter[str | None] = Counter()
-    found = []
+    found: list[dict[str, Any]] = []
     for job in jobs:
         if not job["waits"]:
             continue
@@ -167,13 +167,15 @@ def _by_model(
     for host, total, in_use, startable in nodes:
         of_host = [row for row in held if row["host"] == host]
         models = {gpu["uuid"]: gpu["model"] for node in site["nodes"] if node["name"] == host for gpu in node["gpus"]}
-        kinds = set(models.values())
+        # Of one that is gone the model is not known; mostly a host has GPUs of one.
+        kinds = set(filter(None, models.values())) or set(models.values())
+        models = {uuid: model or next(iter(kinds)) for uuid, model in models.items()} if len(kinds) == 1 else models
         leases = [row for row in site["leases"] if row["scheduler"] == scheduler and row["host"] == host]
         leased = [gpu["uuid"] for lease in leases for gpu in lease["gpus"]]
         out = [row["uuid"] for row in of_host]
         # Those that the scheduler does not have any more are not among its free ones either.
         gone = max(len(models) - total, 0) + out.count(None)
-        broken = [uuid for uuid in _fatal(site, host) if uuid not in leased and uuid not in out][gone:]
+        broken = [uuid for uuid in _unfit(site, host) if uuid not in leased and uuid not in out][gone:]
         if len(kinds) > 1:
             parts = [
                 (
@@ -181,7 +183,7 @@ def _by_model(
                     list(models.values()).count(kind),
                     *(_of(kind, uuids, models) for uuids in (leased, out, broken)),
                 )
-                for kind in kinds
+                for kind in dict.fromkeys(models.values())
             ]
         else:
             # Holders have their GPUs as jobs have theirs.
@@ -207,12 +209,12 @@ def _of(kind: str | None, uuids: Iterable[str | None], models: Mapping[str | Non
     return sum(1 for uuid in uuids if uuid in models and models[uuid] == kind)
 
 
-def _fatal(site: Row, host: str | None) -> list[str]:
-    """The GPUs of a host that are judged fatal, by themselves or with the host."""
+def _unfit(site: Row, host: str | None) -> list[str]:
+    """The GPUs of a host that are judged fatal, or of which nobody knows, by themselves or with the host."""
     return [
         gpu["uuid"]
         for node in site["nodes"]
         if node["name"] == host
         for gpu in node["gpus"]
-        if gpu["verdict"] == FATAL or any(reason["verdict"] == FATAL for reason in node.get("reasons", ()))
+        if {FATAL, UNKNOWN} & {gpu["verdict"], *(reason["verdict"] for reason in node.get("reasons", ()))}
     ]

@@ -12,6 +12,7 @@ version_added: 0.1.0
 description:
   - Runs one job over those of the nodes that have nothing else to do, with a rank for each GPU, or for each node where
     there are none. The ranks add up an array with torch, through NCCL or gloo, and compare the sum with the right one.
+  - The ranks are processes of C(nobody), meet at a port that is drawn, and send numbers only.
   - The job needs a core for each rank and 4 GiB, has 5 minutes at most, and writes no file.
   - An all-reduce that fails does not make the module fail.
   - It runs on a host with Slurm's commands and the configuration of the cluster, as root.
@@ -21,7 +22,7 @@ options:
     type: dict
     required: true
   python:
-    description: The Python on the nodes that has torch.
+    description: The Python on the nodes that has torch, and that everybody may run.
     type: str
     default: python3
   name:

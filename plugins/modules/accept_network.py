@@ -13,7 +13,7 @@ description:
   - With O(state=listening) it starts a listener on the host, with O(state=measured) it measures against that of another
     host, and with O(state=ended) it ends the listener.
   - The listener runs as user nobody, writes no file, and obeys only who knows O(token). It ends by itself when nobody
-    has come for O(idle) seconds.
+    who knows it has come for O(idle) seconds.
   - Measures TCP, with several streams in each direction, one direction after the other, and round trips of 8 bytes.
     That shows a link, a cable or a route that is slower than the others. It says nothing of RDMA, and a link of 100
     Gbit/s and more is not filled by it.

@@ -196,6 +196,24 @@ def test_a_gpu_that_is_judged_fatal_is_not_free_before_it_is_held() -> None:
     assert [row["free"] for row in of(site(nodes=[slurm_node("n2", 3, 0)]))["gpus"]] == [3]
 
 
+@pytest.mark.parametrize("verdict", ["fatal", "unknown"])
+def test_a_gpu_that_is_gone_is_not_free(verdict: str) -> None:
+    state = site()
+    gone = {"uuid": "GPU-gone", "index": None, "model": None, "verdict": verdict, "reasons": []}
+    state["nodes"][0]["gpus"][3] = gone
+    found = {row["model"]: row for row in of(state)["gpus"]}
+    # Slurm has it still: one of n1, and the bad one of n2.
+    assert set(found) == {A100, T4}
+    assert (found[A100]["total"], found[A100]["free"], found[A100]["free_on_one_host"]) == (8, 6, 3)
+
+
+def test_a_gpu_of_which_nobody_knows_is_not_free() -> None:
+    state = site()
+    state["nodes"][0]["gpus"][0]["verdict"] = "unknown"
+    found = {row["model"]: row for row in of(state)["gpus"]}
+    assert (found[A100]["free"], found[A100]["held"]) == (6, 2)
+
+
 def test_no_gpu_of_a_host_that_is_judged_fatal_is_free() -> None:
     state = site(nodes=[slurm_node("n1", 4, 0)])
     state["nodes"][0]["reasons"] = [{"code": "driver_hung", "verdict": "fatal", "text": "", "remedy": ""}]

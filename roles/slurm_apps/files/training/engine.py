@@ -42,8 +42,8 @@ PATIENCE = datetime.timedelta(minutes=5)
 SIOCGIFADDR = 0x8915
 # Numbers that seeds are made of, beside those of the user, so that no two uses have the same.
 OF_MODEL, OF_STEP, OF_SAMPLE = 1, 2, 3
-# What has threads of PyTorch's. To take it down is to wait for them, and they may wait for the interpreter meanwhile; so
-# it stays until the process ends without.
+# What has threads of PyTorch's stays until the process ends: to take it down is to wait for them, and they may wait for
+# the interpreter meanwhile.
 KEPT: list[Any] = []
 # What the first process tells in the place of a step.
 NO_CHECKPOINT, IS_REFUSED = -1, -2
