@@ -523,11 +523,19 @@ def of_provider():
             if not isinstance(name, str):
                 raise refusal(403, f"your provider of logins tells no {claim} of you. To do: tell the operators")
             # Whoever can give any address there could be anybody here.
-            if claim == "email" and user_info.get("email_verified", True) not in (True, "true"):
-                self.log.warning("Login refused: the provider has not verified %s", one_line(name, 80))
-                text = "your provider of logins has not verified your address. To do: verify it there, and log in again"
+            verified = user_info.get("email_verified")
+            if claim == "email" and verified is not True and verified != "true":
+                self.log.warning("Login refused: the provider does not say that it has verified %s", one_line(name, 80))
+                text = (
+                    "your provider of logins does not say that it has verified your address. "
+                    "To do: verify it there, and log in again"
+                )
                 raise refusal(403, text)
-            return name
+            try:
+                return accounts.name_of(name, KNOWN.domains, claim == "email" or bool(KNOWN.domains))
+            except Refused as why:
+                self.log.warning("Login refused: %s", why)
+                raise refusal(403, str(why)) from None
 
     return Provider
 
