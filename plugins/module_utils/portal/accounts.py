@@ -37,8 +37,8 @@ class Account(NamedTuple):
 def name_of(
     login: str,
     domains: Collection[str] = (),
-    needs_domain: bool = False,
     look: Callable[[str], pwd.struct_passwd] = pwd.getpwnam,
+    needs_domain: bool = False,
 ) -> str:
     """The name of the account that a login is for. Raises Refused.
 

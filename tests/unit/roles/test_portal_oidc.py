@@ -150,7 +150,10 @@ def test_a_provider_may_say_in_words_that_an_address_is_verified(portal: Portal,
         ({"email": "alice@example.org@example.com"}, "it is of another domain"),
         ({"email": "alice@example.org.example.com"}, "it is of another domain"),
         *(
-            ({"email": "alice@example.org", "email_verified": told}, "has verified your address. To do: verify it there")
+            (
+                {"email": "alice@example.org", "email_verified": told},
+                "has verified your address. To do: verify it there",
+            )
             for told in (False, "false", None, "", 0, 1, [True])
         ),
         # Anybody's, who has given it to the provider as theirs.
