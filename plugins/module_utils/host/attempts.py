@@ -77,9 +77,10 @@ class Attempts:
             if key in self._until:
                 self._until[key] -= rate.each_s
 
-    def wait(self, address: str, name: str) -> float:
-        """In how many seconds an attempt may be made."""
-        return self._wait(self._keys(address, name), self._clock())
+    def closed(self, address: str, name: str) -> tuple[bool, bool]:
+        """Whether no attempt may be made from an address, and whether none for that name from there."""
+        keys, now = self._keys(address, name), self._clock()
+        return bool(self._wait(keys[:1], now)), bool(self._wait(keys, now))
 
     def _keys(self, address: str, name: str) -> tuple[tuple[_Key, Rate], ...]:
         place, name = network(address), name[:64]
@@ -89,6 +90,7 @@ class Attempts:
         waits = [
             max(0.0, self._until.get(key, now) + rate.each_s - now - rate.burst * rate.each_s) for key, rate in keys
         ]
-        address, name, both = waits
-        had_a_wrong_one = self._until.get(keys[2][0], now) > now
-        return max(address, both, name if had_a_wrong_one else 0.0)
+        # The name's counts only for whoever had a wrong one for it.
+        if len(waits) > 1 and self._until.get(keys[2][0], now) <= now:
+            waits[1] = 0.0
+        return max(waits)
