@@ -199,7 +199,7 @@ def _smart(name: str, run: host_run.Run) -> bool | None:
         return None
     try:
         passed = json.loads(out).get("smart_status", {}).get("passed")
-    except (ValueError, AttributeError):
+    except (ValueError, RecursionError, AttributeError):
         return None
     return passed if isinstance(passed, bool) else None
 

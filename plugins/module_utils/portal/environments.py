@@ -166,7 +166,7 @@ def _read(path: str, at_most: int = BYTES_AT_MOST) -> str:
 def _object(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -131,7 +131,7 @@ async def order(do, user, tell=None, limit_s=ORDER_S, at=SOCKET, **more):
             writer.close()
         if answer is None or "progress" in answer:
             raise ValueError("it ended before")
-    except (OSError, TimeoutError, ValueError) as why:
+    except (OSError, TimeoutError, ValueError, RecursionError) as why:
         unit = "baremetal-gpu-portal-" + ("login" if at == LOGIN_SOCKET else "session")
         remedy = f"the operators see it in `journalctl -u {unit}.socket -u '{unit}@*'`"
         raise CallFailed(f"the program behind {unit} gives no answer: {type(why).__name__} {why}", remedy) from None
