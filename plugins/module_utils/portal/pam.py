@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 LIBRARY = "libpam.so.0"
@@ -26,11 +25,11 @@ class Answer(NamedTuple):
 
 
 class _Message(ctypes.Structure):
-    _fields_: Sequence[Any] = [("style", ctypes.c_int), ("text", ctypes.c_char_p)]
+    _fields_ = (("style", ctypes.c_int), ("text", ctypes.c_char_p))
 
 
 class _Response(ctypes.Structure):
-    _fields_: Sequence[Any] = [("text", ctypes.c_void_p), ("unused", ctypes.c_int)]
+    _fields_ = (("text", ctypes.c_void_p), ("unused", ctypes.c_int))
 
 
 _Converse = ctypes.CFUNCTYPE(
@@ -44,7 +43,7 @@ _Delay = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
 
 
 class _Conversation(ctypes.Structure):
-    _fields_: Sequence[Any] = [("converse", _Converse), ("data", ctypes.c_void_p)]
+    _fields_ = (("converse", _Converse), ("data", ctypes.c_void_p))
 
 
 def check(service: str, user: str, password: str | None = None) -> Answer:
@@ -58,7 +57,6 @@ def check(service: str, user: str, password: str | None = None) -> Answer:
     libc.calloc.argtypes, libc.strdup.argtypes = [ctypes.c_size_t, ctypes.c_size_t], [ctypes.c_char_p]
     pam.pam_strerror.restype = ctypes.c_char_p
 
-    @_Converse
     def converse(count: int, messages: Any, responses: Any, _data: Any) -> int:
         """PAM frees what it is given here."""
         styles = [messages[number].contents.style for number in range(count)]
@@ -71,16 +69,16 @@ def check(service: str, user: str, password: str | None = None) -> Answer:
         responses[0] = rows
         return SUCCESS
 
-    @_Delay
     def no_delay(_status: int, _microseconds: int, _data: Any) -> None:
         """Who asks waits, and in the same way whatever was wrong."""
 
-    handle = ctypes.c_void_p()
-    conversation = _Conversation(converse, None)
+    # They have to outlive the calls.
+    answers, delay = _Converse(converse), _Delay(no_delay)
+    handle, conversation = ctypes.c_void_p(), _Conversation(answers, None)
     status = pam.pam_start(service.encode(), user.encode(), ctypes.byref(conversation), ctypes.byref(handle))
     if status != SUCCESS:
         return Answer(status, f"PAM cannot begin with {service}")
-    pam.pam_set_item(handle, _FAIL_DELAY, ctypes.cast(no_delay, ctypes.c_void_p))
+    pam.pam_set_item(handle, _FAIL_DELAY, ctypes.cast(delay, ctypes.c_void_p))
     if password is not None:
         status = pam.pam_authenticate(handle, _NO_EMPTY_PASSWORD)
     if status == SUCCESS:

@@ -131,13 +131,13 @@ class Watch:
             return f"{self._limits_path} cannot be read: {why}. To do: run playbooks/registry.yml"
         try:
             free = self._free(self._root)
-            self._measure(limits)
+            self._measure()
         except OSError as why:
             free, wrong = -1, f"the storage cannot be read: {why.filename or self._root}: {why.strerror or why}"
         self._keep(self._wanted(limits, free))
         return "; ".join(filter(None, (wrong, self._write_metrics(limits, free))))
 
-    def _measure(self, limits: Limits) -> None:
+    def _measure(self) -> None:
         begun = self._clock()
         # A clock that was set back does not stop it.
         if begun < self._next <= begun + 86400.0:

@@ -672,7 +672,7 @@ def test_images_can_be_deleted_where_nothing_else_can_be_written(registry: Local
 def test_a_storage_that_cannot_be_read_refuses_pushes(registry: LocalRegistry, monkeypatch: Any) -> None:
     space = Space(registry)
 
-    def fails(_self: Any, _grace: float, _now: float) -> dict[str, int]:
+    def fails(_self: Any) -> dict[str, int]:
         raise OSError(5, "Input/output error", "/srv/images")
 
     with monkeypatch.context() as patch:
