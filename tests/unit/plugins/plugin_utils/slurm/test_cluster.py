@@ -155,6 +155,29 @@ def test_what_is_enforced_and_who_is_next_are_settings_of_a_cluster_with_account
     assert "PriorityWeightAge=5\n" in plan({"options": {"PriorityWeightAge": 5}}).parts["slurm_conf"]
 
 
+def with_portal(**changed: Any) -> list[str]:
+    """The codes of the problems of a cluster with a portal."""
+    groups, hosts = site()
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    there = {"groups": {**groups, "portals": ["login1"]}, "hostvars": hostvars}
+    return [one.code for one in slurm_common.desired({**PARAMS, **changed}, {}, there).problems]
+
+
+def test_what_users_do_not_see_of_each_other_is_a_setting() -> None:
+    text = plan({"private_data": ["jobs", "usage"]}).parts["slurm_conf"]
+    assert "PrivateData=jobs,usage\n" in text
+    assert "PrivateData" not in plan().parts["slurm_conf"]
+    assert "PrivateData=all\n" in plan({"options": {"PrivateData": "all"}}).parts["slurm_conf"]
+
+
+def test_a_portal_is_not_kept_from_seeing_its_sessions() -> None:
+    assert with_portal(private_data=["accounts", "usage", "users"]) == []
+    assert with_portal(private_data=["usage", "jobs"]) == ["hidden_from_portal"]
+    # In whatever way it is written.
+    for word in ("jobs", "usage, Nodes", "all"):
+        assert with_portal(options={"privatedata": word}) == ["hidden_from_portal"]
+
+
 def test_nothing_can_be_enforced_without_accounting() -> None:
     groups, hosts = site()
     hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
