@@ -17,6 +17,7 @@ import random
 import re
 import ssl
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -114,12 +115,12 @@ class Shared:
 SCHEDULER = Shared()
 
 
-async def order(do, user, tell=None, limit_s=ORDER_S, at=SOCKET, **more):
-    """What a program that works as root does for a user; `tell` is told of its progress. Raises Refused."""
+async def order(do, user, tell=None, limit_s=ORDER_S, **more):
+    """What the program that works as root does for a user; `tell` is told of its progress. Raises Refused."""
     answer = None
     try:
         async with asyncio.timeout(limit_s):
-            reader, writer = await asyncio.open_unix_connection(at, limit=ANSWER_AT_MOST)
+            reader, writer = await asyncio.open_unix_connection(SOCKET, limit=ANSWER_AT_MOST)
             writer.write(json.dumps({"do": do, "user": user, **more}).encode())
             writer.write_eof()
             async for line in reader:
@@ -132,9 +133,9 @@ async def order(do, user, tell=None, limit_s=ORDER_S, at=SOCKET, **more):
         if answer is None or "progress" in answer:
             raise ValueError("it ended before")
     except (OSError, TimeoutError, ValueError, RecursionError) as why:
-        unit = "baremetal-gpu-portal-" + ("login" if at == LOGIN_SOCKET else "session")
-        remedy = f"the operators see it in `journalctl -u {unit}.socket -u '{unit}@*'`"
-        raise CallFailed(f"the program behind {unit} gives no answer: {type(why).__name__} {why}", remedy) from None
+        unit = "baremetal-gpu-portal-session.socket"
+        remedy = f"the operators see it in `journalctl -u {unit} -u 'baremetal-gpu-portal-session@*'`"
+        raise CallFailed(f"the program that submits gives no answer: {type(why).__name__} {why}", remedy) from None
     if "problem" in answer:
         row = answer["problem"]
         raise Refused(row["cause"], row["remedy"], code=row["code"], subject=row["subject"])
@@ -469,11 +470,13 @@ WRONG = (
 def address_of(handler):
     """From where somebody asks. Whoever asks may write what they like into a header; the proxy adds the truth last."""
     try:
-        peer = handler.request.connection.stream.socket.getpeername()[0]
+        connection = handler.request.connection.stream.socket
+        peer, own = connection.getpeername()[0], connection.getsockname()[0]
     except (AttributeError, OSError, IndexError):
         return handler.request.remote_ip or ""
     told = handler.request.headers.get_list("X-Forwarded-For")
-    return told[-1].rpartition(",")[2].strip() if told and peer in ("127.0.0.1", "::1") else peer
+    # The proxy is on this host.
+    return told[-1].rpartition(",")[2].strip() if told and peer == own else peer
 
 
 @contextlib.asynccontextmanager
@@ -549,7 +552,7 @@ def mapped(base):
     return Mapped
 
 
-CHECKS = asyncio.Semaphore(CHECKS_AT_ONCE)
+CHECKS = ThreadPoolExecutor(CHECKS_AT_ONCE)
 
 
 class OfHost(Authenticator):
@@ -560,8 +563,8 @@ class OfHost(Authenticator):
         password = data.get("password")
         if not isinstance(password, str) or not 0 < len(password.encode()) <= login.PASSWORD_AT_MOST:
             return None
-        async with CHECKS:
-            answer = await order(login.LOGIN, data["username"], at=LOGIN_SOCKET, password=password)
+        question = {"do": login.LOGIN, "user": data["username"], "password": password}
+        answer = await asyncio.get_running_loop().run_in_executor(CHECKS, backend.ask, LOGIN_SOCKET, question)
         return answer["name"]
 
 
