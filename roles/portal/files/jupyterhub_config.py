@@ -463,7 +463,7 @@ ATTEMPTS = Attempts()
 # What is wrong is in the log alone: who guesses learns neither names nor passwords.
 WRONG = (
     "the name or the password is wrong, or the account may have no sessions here. "
-    "To do: try again, or ask the operators for an account"
+    "To do: try again, or ask the operators for an account; one with capital letters in its name has none"
 )
 
 
