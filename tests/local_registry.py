@@ -150,7 +150,7 @@ class LocalRegistry:
     def moved(self, text: str) -> str:
         text = re.sub(r"/run/(?=baremetal-gpu-registry)", f"{self.sockets}/", text)
         text = re.sub(r"(?<![\w.])/etc/(baremetal-gpu|nginx)", rf"{self.base}/etc/\1", text)
-        return re.sub(r"access_log syslog:[^ ]+ ", f"access_log {self.base}/log/access.log ", text)
+        return re.sub(r"access_log syslog:server=unix:/dev/log[^ ]+ ", f"access_log {self.base}/log/access.log ", text)
 
     def start(self, *names: str) -> None:
         for name in names or (*self.names, "nginx"):

@@ -36,7 +36,7 @@ class _Wrong(Exception):
 def _read_json(path: Path, what: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as failure:
+    except (OSError, ValueError, RecursionError) as failure:
         raise _Wrong(f"{what} {path} cannot be read: {failure}") from failure
 
 
@@ -44,7 +44,7 @@ def _is_snapshot(path: Path) -> bool:
     try:
         with path.open(encoding="utf-8-sig") as file:
             header = json.loads(file.readline())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(header, dict) and header.get("kind") == fleet_file.KIND
 

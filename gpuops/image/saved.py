@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.images import relay
 
@@ -210,11 +211,15 @@ def push(
     manifest = json.loads(content)
     if str(manifest.get("mediaType") or MANIFESTS[0]) not in MANIFESTS:
         raise Refused(f"{origin}@{digest} has the unknown kind {manifest.get('mediaType')!r}", "push it again")
-    config = json.loads(client.blob(origin, manifest["config"]["digest"]))
     labels = {
         f"{PREFIX}.{name}": value for name, value in {**who, "from": f"{origin}@{digest}", "when": moment}.items()
     }
-    made, settings = on_top(manifest, config, layer, labels, moment)
+    blob_of_settings = client.blob(origin, manifest["config"]["digest"])
+    try:
+        made, settings = on_top(manifest, json.loads(blob_of_settings), layer, labels, moment)
+    except MISSHAPEN as why:
+        cause = f"the settings of {origin}@{digest} are none of an image: {type(why).__name__}"
+        raise Refused(cause, "push it again", code="wrong_manifest") from why
     for blob in below.blobs:
         if blob.digest != manifest["config"]["digest"]:
             client.share(repository, blob.digest, origin)

@@ -528,7 +528,7 @@ def capacity(output: str) -> dict[str, int] | None:
             "used_bytes": int(stats["total_used_raw_bytes"]),
             "available_bytes": int(stats["total_avail_bytes"]),
         }
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         return None
 
 

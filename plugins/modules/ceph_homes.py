@@ -163,7 +163,7 @@ def keep_secrets(
     try:
         with open(path, encoding="utf-8") as file:
             secrets = json.load(file)
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         secrets = {}
     for home in homes:
         key = there.keys[home.name]

@@ -306,7 +306,7 @@ class Containerd(Engine):
         try:
             rows = {row["type"]: row for row in json.loads(out)["status"]["conditions"]}
             ready = rows["RuntimeReady"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError, KeyError, TypeError):
             raise Trouble(f"`crictl info` says nothing of RuntimeReady: {one_line(out)}") from None
         if ready.get("status") is not True:
             raise Trouble(f"by its Container Runtime Interface it says that it is not ready: {one_line(ready)}")

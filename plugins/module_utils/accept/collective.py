@@ -175,7 +175,7 @@ def with_torch(
             int(found["wrong"]),
             float(found["gb_s"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         how = "it hung" if status == TIMED_OUT else f"it ended with {status}: {_why(out, error)}"
         return _told(False, f"the all-reduce of {len(nodes)} nodes failed: {how}")
     text = f"all-reduce of {count} ranks on {len(nodes)} nodes through {backend}: {rate:.2f} GB/s, {wrong} wrong values"

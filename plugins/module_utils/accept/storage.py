@@ -88,7 +88,7 @@ def figures(output: str) -> dict[str, float]:
         for name, (_words, direction, key) in PARTS.items():
             value = found[name][direction][key]
             figures[name] = value["mean"] * 1e-6 if key == "lat_ns" else value * (1e-6 if key == "bw_bytes" else 1)
-    except (KeyError, TypeError, ValueError) as failure:
+    except (KeyError, TypeError, ValueError, RecursionError) as failure:
         raise CannotMeasure("what fio says cannot be read") from failure
     return {name: round(value, 3) for name, value in figures.items()}
 

@@ -161,7 +161,7 @@ def ask_agent(config: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
             to.sendall(json.dumps(request).encode("utf-8"))
             with to.makefile(encoding="utf-8") as answers:
                 answer: dict[str, Any] = json.loads(answers.readline())
-        except (OSError, ValueError) as failure:
+        except (OSError, ValueError, RecursionError) as failure:
             complain(
                 f"the agent does not answer at {path} ({failure}). Is it running? "
                 "See `systemctl status baremetal-gpu-agent`, and ask as root."

@@ -256,7 +256,7 @@ class Prober:
                     message = json.loads(line)
                     if not isinstance(message, dict):
                         raise TypeError(type(message).__name__)
-                except (ValueError, TypeError):
+                except (ValueError, RecursionError, TypeError):
                     return [*messages, self._garbage()]
                 if "snapshot" in message:
                     self._answered, self.deadline = True, None

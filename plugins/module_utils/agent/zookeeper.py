@@ -421,7 +421,7 @@ class ZooKeeper:
             for line in lines:
                 try:
                     told = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     # The rest of one that was longer than any is.
                     continue
                 if "problem" in told:

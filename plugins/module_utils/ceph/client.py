@@ -87,7 +87,7 @@ class Ceph:
             raise CephError(said, rc, words, remedy)
         try:
             return json.loads(stdout) if stdout.strip() else None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise CephError(f"it answered no JSON but {stdout[:200]!r}", rc, words, "read what it said") from None
 
     def _program(self, words: Sequence[str], stdin: str | None) -> tuple[int, str, str]:

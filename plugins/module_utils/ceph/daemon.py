@@ -34,7 +34,7 @@ def ask(path: str, prefix: str, timeout: float = 10) -> Any:
             connection.sendall(request)
             (length,) = struct.unpack(">I", _receive(connection, 4))
             return json.loads(_receive(connection, length))
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, RecursionError, EOFError):
         return None
 
 

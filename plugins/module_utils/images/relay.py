@@ -73,7 +73,7 @@ def image_of(manifest: bytes, digest: str) -> Image:
         rows = [document["config"], *document["layers"]]
         blobs = tuple({str(row["digest"]): Blob(str(row["digest"]), int(row["size"])) for row in rows}.values())
         kind = str(document.get("mediaType") or "application/vnd.oci.image.manifest.v1+json")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise Refused(
             f"{digest} is no image of one platform", "push one of one platform", code="wrong_manifest"
         ) from None
@@ -316,7 +316,7 @@ class Source:
         connection, answer = self._get(f"{place.path}?{urlencode(asked)}", {})
         try:
             return str(json.loads(answer.read(MANIFEST_AT_MOST))["token"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError, KeyError, TypeError):
             raise OSError("it wants a login") from None
         finally:
             connection.close()

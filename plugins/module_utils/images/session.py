@@ -54,10 +54,11 @@ NAMES = frozenset(
         "history.sqlite",
     }
 )
+CACHE = ".cache/pip"
 # Ends of paths that are left out.
 ENDS = (
     ".cache/huggingface/token",
-    ".cache/pip",
+    CACHE,
     ".config/gcloud",
     ".config/gh",
     ".config/rclone",
@@ -92,12 +93,36 @@ WHITEOUT, ALL_OF_BELOW = ".wh.", ".wh..wh..opq"
 
 def is_left_out(path: str) -> bool:
     """Whether a path, from the root of the container and without its first slash, stays out of an image."""
+    return _is_secret(path) or any(path == place or path.startswith(f"{place}/") for place in PLACES)
+
+
+def _is_secret(path: str) -> bool:
     parts = path.split("/")
     if any(part in NAMES or (part.startswith(".env") and part[4:5] in ("", ".")) for part in parts):
         return True
-    if any(path == place or path.startswith(f"{place}/") for place in PLACES):
-        return True
     return any(f"/{path}/".find(f"/{end}/") >= 0 for end in ENDS)
+
+
+class Links:
+    """Further names (hard links) that files of a tree have, in which secrets usually are."""
+
+    def __init__(self, top: str) -> None:
+        self._top, self._found = top, set[tuple[int, int]]()
+        for directory, _directories, names in os.walk(top):
+            below = os.path.relpath(directory, top)
+            for name in names:
+                path = name if below == "." else f"{below}/{name}"
+                # What pip keeps is no secret, and installers link it into environments.
+                if _is_secret(path) and f"/{CACHE}/" not in f"/{path}":
+                    self._found |= self._linked(path)
+
+    def _linked(self, path: str) -> set[tuple[int, int]]:
+        status = os.lstat(os.path.join(self._top, path))
+        is_linked = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+        return {(status.st_dev, status.st_ino)} if is_linked else set()
+
+    def __contains__(self, path: str) -> bool:
+        return bool(self._found) and bool(self._linked(path) & self._found)
 
 
 def inspect(run: host_run.Run, engine: str, container: str) -> dict[str, Any]:
@@ -132,7 +157,7 @@ def _asked(run: host_run.Run, words: list[str]) -> dict[str, Any]:
         if status != 0:
             raise ValueError(err)
         row = json.loads(out)[0]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, RecursionError, LookupError, TypeError) as error:
         raise Refused(
             f"{' '.join(words)} fails: {untrusted_text.one_line(error)}",
             f"see `{words[0]} ps --all`",
@@ -202,12 +227,13 @@ def write_layer(upper: str, target: str, at_most: int) -> dict[str, Any]:
 
 def _changed(upper: str, left_out: list[str]) -> Iterator[str]:
     """Paths below, in an order that does not change."""
+    links = Links(upper)
     for directory, directories, names in os.walk(upper):
         below = os.path.relpath(directory, upper)
         directories.sort()
         for name in sorted(directories + names):
             path = name if below == "." else f"{below}/{name}"
-            if is_left_out(path):
+            if is_left_out(path) or path in links:
                 left_out.append(path)
                 if name in directories:
                     directories.remove(name)

@@ -98,7 +98,7 @@ class Marathon:
             raise Failed(f"{what}: {url} wants a login, and this one is none", "check user and password")
         try:
             document = json.loads(answer.body) if answer.body.strip() else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if 200 <= answer.status < 300:
                 raise Failed(f"{what}: {url} answers with what is not JSON", "check that this is Marathon") from error
             document = None

@@ -75,7 +75,7 @@ def _parsed(text: str | None) -> Any:
     """None for what is no JSON here: another check says so, or it is a file's."""
     try:
         return json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -162,7 +162,7 @@ class Operator:
             raise Failed(f"{what}: {self._leader} answers {answer.status}: {text or 'nothing'}")
         try:
             return json.loads(text) if text else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Failed(f"{what}: {self._leader} answers with what is not JSON: {text[:200]}") from error
 
     def get(self, path: str) -> Any:

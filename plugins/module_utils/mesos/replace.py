@@ -113,7 +113,7 @@ def pending(place: Place) -> dict[str, Any] | None:
     try:
         with open(place.pending, encoding="utf-8") as file:
             told = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     mine = isinstance(told, dict) and latest(place.work_dir) in (None, told.get("agent_id"))
     return told if mine else None
@@ -200,7 +200,7 @@ def tasks_of_agent(url: str, timeout_s: float = 5.0, ca_file: str | None = None)
         if isinstance(why.reason, ssl.SSLError):
             raise Refused(f"{url}: {why.reason}", "give the URL by which its certificate names it") from why
         return []
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     return [
         str(task["id"])

@@ -59,7 +59,7 @@ def _path(text: str) -> str | None:
 def _json(text: str) -> str | None:
     try:
         parsed = json.loads(text)
-    except ValueError as why:
+    except (ValueError, RecursionError) as why:
         return f"JSON, and is not: {why}"
     return None if isinstance(parsed, (dict, list)) else "a JSON object or list"
 

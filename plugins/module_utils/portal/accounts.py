@@ -34,13 +34,24 @@ class Account(NamedTuple):
     groups: tuple[str, ...]
 
 
-def name_of(login: str, domains: Collection[str] = (), look: Callable[[str], pwd.struct_passwd] = pwd.getpwnam) -> str:
+def name_of(
+    login: str,
+    domains: Collection[str] = (),
+    look: Callable[[str], pwd.struct_passwd] = pwd.getpwnam,
+    needs_domain: bool = False,
+) -> str:
     """The name of the account that a login is for. Raises Refused.
 
     :param login: as it was typed, or as a provider of logins tells it.
     :param domains: what may stand behind an @; others' users are not ours, whatever their names.
+    :param needs_domain: whether one has to stand there, because somebody else than the site gives the names.
     """
+    # Small letters of a few others are those of ASCII.
+    if not login.isascii():
+        raise _refused(login, "it has letters that no account has")
     name, at, domain = login.strip().lower().partition("@")
+    if needs_domain and not at:
+        raise _refused(login, "it has no domain, and so may be of anybody")
     if at and domain not in domains:
         raise _refused(login, "it is of another domain")
     if not NAME.fullmatch(name):

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 from collections.abc import Mapping
 from typing import Any, Callable, Protocol
@@ -77,24 +79,26 @@ class Orders(Protocol):
 
 
 def asked(path: str) -> Callable[[], Mapping[str, Any]]:
-    """Asks the program that works as root, at its socket. The answer raises Refused where it has a problem."""
+    """Asks the program that works as root for what the scheduler tells, at its socket; as `ask`."""
+    return lambda: ask(path, {"do": "look"})
 
-    def ask() -> Mapping[str, Any]:
-        try:
-            with socket.socket(socket.AF_UNIX) as made:
-                made.settimeout(ASK_S)
-                made.connect(path)
-                made.sendall(b'{"do": "look"}')
-                made.shutdown(socket.SHUT_WR)
-                with made.makefile("rb") as answer:
-                    told = json_object(answer.read(ANSWER_AT_MOST + 1), ANSWER_AT_MOST)
-        except (OSError, Malformed) as why:
-            raise CallFailed(
-                f"the program that asks the scheduler gives no answer: {one_line(why, 200)}",
-                "see `journalctl -u 'baremetal-gpu-portal-session@*'` on the portal's host",
-            ) from why
-        if "problem" in told:
-            raise Refused(told["problem"]["cause"], told["problem"]["remedy"], code=told["problem"]["code"])
-        return told
 
-    return ask
+def ask(path: str, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer of a program behind a socket. Raises Refused where that has a problem, and CallFailed without one."""
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.settimeout(ASK_S)
+            made.connect(path)
+            made.sendall(json.dumps(question).encode())
+            made.shutdown(socket.SHUT_WR)
+            with made.makefile("rb") as answer:
+                told = json_object(answer.read(ANSWER_AT_MOST + 1), ANSWER_AT_MOST)
+    except (OSError, Malformed) as why:
+        unit = os.path.basename(path).rpartition(".")[0]
+        raise CallFailed(
+            f"the program behind {path} gives no answer: {one_line(why, 200)}",
+            f"the operators see it in `journalctl -u '{unit}@*'` on the portal's host",
+        ) from why
+    if "problem" in told:
+        raise Refused(told["problem"]["cause"], told["problem"]["remedy"], code=told["problem"]["code"])
+    return told

@@ -32,8 +32,17 @@ PYTHON = re.compile(rf"# python (3\.[0-9]{{1,3}})({SYSTEM})?", re.ASCII)
 _PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,200}[A-Za-z0-9])?", re.ASCII)
 _VERSION = re.compile(r"[A-Za-z0-9.!+_-]{1,100}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{7,64}", re.ASCII)
-_URL = re.compile(r"[a-z+]{2,20}://[!-~]{1,1000}", re.ASCII)
+# pip puts variables of whoever runs it in the place of ${NAME}, and reads a line on after a backslash.
+_URL = re.compile(r"[a-z+]{2,20}://[!#%-\[\]-~]{1,1000}", re.ASCII)
 _MD5 = re.compile(r"[0-9a-f]{32}", re.ASCII)
+# The lines of a lock, as they are written here: anything else may be an option, for which pip also takes one behind
+# blanks, or behind a package.
+_EXACT = re.compile(rf"{_URL.pattern}#{_MD5.pattern}", re.ASCII)
+_PINNED = re.compile(
+    rf"{_PACKAGE.pattern}(?:=={_VERSION.pattern}| @ (?:https|git\+[a-z+]{{2,20}}|hg\+[a-z+]{{2,20}})://"
+    r"[!#%-\[\]-~]{1,1100})",
+    re.ASCII,
+)
 
 
 class Lock(NamedTuple):
@@ -157,7 +166,7 @@ def _read(path: str, at_most: int = BYTES_AT_MOST) -> str:
 def _object(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -175,7 +184,7 @@ class Wanted(NamedTuple):
 
 
 def read(path: str) -> Wanted:
-    """A lock. Raises Refused for a file that is none, and for a line that would be an option of pip."""
+    """A lock. Raises Refused for a file that is none, and for a line that is no package."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(BYTES_AT_MOST + 1)
@@ -190,10 +199,11 @@ def read(path: str) -> Wanted:
         exact = [line for line in rest if line != CONDA and not line.startswith("#")]
         beside = [line[len(PIP) :] for line in rest if line.startswith(PIP)]
     else:
-        exact, beside = [], rest
-    for line in [*exact, *beside]:
-        if line.startswith("-") or not line.isprintable():
-            raise Refused(f"{path} has the line {one_line(line, 100)!r}", "remove it: a lock has packages alone")
+        exact, beside = [], [line for line in rest if not line.startswith("#")]
+    for form, lines_of in ((_EXACT, exact), (_PINNED, beside)):
+        for line in lines_of:
+            if not form.fullmatch(line):
+                raise Refused(f"{path} has the line {one_line(line, 100)!r}", "remove it: a lock has packages alone")
     return Wanted(python[1], bool(python[2]), exact, beside)
 
 

@@ -41,6 +41,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     docker_backend,
     environments,
     form,
+    hub_variables,
     marathon_backend,
     own,
     session,
@@ -142,7 +143,7 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
     if order["do"] == SAVE:
         return _save(account, order, known, submitter, run, listening)
     request = Request(**order["request"]) if "request" in order else Request(environment=next(iter(known.names), ""))
-    variables = order.get("variables", {})
+    variables = hub_variables.checked(order.get("variables", {}), account.name, server, known)
     if orders.gives_port:
         variables = {name: value for name, value in variables.items() if name != "JUPYTERHUB_SERVICE_URL"}
     wanted = session.job(account, server, request, known, variables, order.get("certificates", {}))

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import attempts, files
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     accounts,
     backend,
     docker_backend,
     form,
+    hub_variables,
     idle,
+    login,
     marathon_backend,
     markup,
     notice,
@@ -27,11 +29,14 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
 
 __all__ = [
     "accounts",
+    "attempts",
     "backend",
     "docker_backend",
     "files",
     "form",
+    "hub_variables",
     "idle",
+    "login",
     "marathon_backend",
     "markup",
     "notice",

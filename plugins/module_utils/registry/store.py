@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs import loop
-from ansible_collections.baremetal.gpu.plugins.module_utils.registry import layout
+from ansible_collections.baremetal.gpu.plugins.module_utils.registry import guesses, layout
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry.backup import backup
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry.collect import (
     DAY_S,
@@ -43,15 +43,18 @@ def sockets(path: str, table: str) -> tuple[bool, int]:
 
 
 def wait(socket: str, at_most_s: float, pause_s: float = 0.2) -> int:
-    """Wait for a moment in which nothing is being pushed. The exit status."""
+    """Wait for a moment in which nothing is being pushed; the exit status.
+
+    Not for ever: whoever pushes a byte now and then would keep everything that nobody needs.
+    """
     until = time.monotonic() + at_most_s
     while True:
         _listens, connections = sockets(socket, read_text(SOCKETS))
         if not connections:
             return 0
         if time.monotonic() > until:
-            print(f"something is pushed all the time, {connections} requests now; the next run tries again")
-            return 1
+            print(f"something is pushed all the time: {connections} requests are cut now, and begin again")
+            return 0
         time.sleep(pause_s)
 
 
@@ -109,6 +112,7 @@ def main(words: Sequence[str] | None = None) -> int:
     command = commands.add_parser("watch", help="refuse pushes for which there is no space")
     command.add_argument("--limits", required=True, metavar="PATH")
     command.add_argument("--refused", required=True, metavar="PATH", help="directory of the refusals")
+    command.add_argument("--guesses", default="", metavar="PATH", help="socket at which nginx tells of wrong passwords")
     command.add_argument("--textfile", default="", metavar="PATH", help="file of metrics; ends in .prom")
     command.add_argument("--collected", default="", metavar="PATH", help="the record of collect")
     command = commands.add_parser("wait", help="wait until nothing is being pushed")
@@ -128,7 +132,15 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if asked.command == "watch":
             watch = Watch(asked.storage, asked.limits, asked.refused, asked.textfile, asked.collected)
-            loop.serve(watch.look, INTERVAL_S)
+            heard = guesses.Guesses(asked.refused)
+            if asked.guesses:
+                guesses.listen(asked.guesses, heard)
+
+            def look() -> str:
+                heard.forgive()
+                return watch.look()
+
+            loop.serve(look, INTERVAL_S)
             return 0
         if asked.command == "wait":
             return wait(asked.socket, asked.at_most)

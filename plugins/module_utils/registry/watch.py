@@ -39,12 +39,11 @@ METRICS: Metrics = {
 
 
 class Limits(NamedTuple):
-    """:ivar quotas: bytes by namespace. ``grace_s``: how long a layer counts that no image has yet."""
+    """:ivar quotas: bytes by namespace."""
 
     host: str
     min_free: int
     quotas: Mapping[str, int]
-    grace_s: float
 
 
 def read_limits(path: str) -> Limits:
@@ -53,7 +52,7 @@ def read_limits(path: str) -> Limits:
         content: Any = json.load(file)
     try:
         quotas = {str(name): int(size) for name, size in content["quotas"].items()}
-        return Limits(str(content["host"]), int(content["min_free"]), quotas, float(content["grace_s"]))
+        return Limits(str(content["host"]), int(content["min_free"]), quotas)
     except (KeyError, TypeError, AttributeError) as wrong:
         raise ValueError(f"it lacks {wrong}") from None
 
@@ -66,9 +65,9 @@ class Usage:
         self._references: dict[str, frozenset[str]] = {}
         self._sizes: dict[str, int] = {}
 
-    def measure(self, grace_s: float, now: float) -> dict[str, int]:
-        """Bytes by namespace: of the blobs that its images need, once each, of young layers that no image has yet, and
-        of what is being pushed."""
+    def measure(self) -> dict[str, int]:
+        """Bytes by namespace: of the blobs that its images need, once each, of layers that no image has, until they are
+        freed, and of what is being pushed."""
         counted: dict[str, set[str]] = {}
         uploads: dict[str, int] = {}
         manifests: set[str] = set()
@@ -78,7 +77,7 @@ class Usage:
             blobs = counted.setdefault(repository.space, set())
             for digest in revisions:
                 blobs |= {digest} | self._of(digest)
-            blobs |= {digest for digest, linked in repository.layers().items() if now - linked <= grace_s}
+            blobs |= set(repository.layers())
             pushed = sum(upload.bytes for upload in repository.uploads())
             uploads[repository.space] = uploads.get(repository.space, 0) + pushed
         # What is gone is forgotten.
@@ -132,18 +131,18 @@ class Watch:
             return f"{self._limits_path} cannot be read: {why}. To do: run `gpuops up --tags registry`"
         try:
             free = self._free(self._root)
-            self._measure(limits)
+            self._measure()
         except OSError as why:
             free, wrong = -1, f"the storage cannot be read: {why.filename or self._root}: {why.strerror or why}"
         self._keep(self._wanted(limits, free))
         return "; ".join(filter(None, (wrong, self._write_metrics(limits, free))))
 
-    def _measure(self, limits: Limits) -> None:
+    def _measure(self) -> None:
         begun = self._clock()
         # A clock that was set back does not stop it.
         if begun < self._next <= begun + 86400.0:
             return
-        self._taken = self._usage.measure(limits.grace_s, begun)
+        self._taken = self._usage.measure()
         took = self._clock() - begun
         self._next = begun + max(MEASURE_S, took * MEASURE_SHARE)
 
@@ -165,8 +164,8 @@ class Watch:
             taken = self._taken.get(space, 0)
             if taken >= quota:
                 found[f"space-{space}"] = (
-                    f"{where}: {space} has {gib(taken)} of {gib(quota)}. Delete images, or ask the operator for "
-                    "a larger quota (registry_users)"
+                    f"{where}: {space} has {gib(taken)} of {gib(quota)}. Delete images, whose space is freed at night, "
+                    "or ask the operator for a larger quota (registry_users)"
                 )
         return found
 

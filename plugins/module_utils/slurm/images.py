@@ -232,11 +232,12 @@ class Images:
         yield from (str(row["destination"]) for row in told["mounts"])
         yield from _of_gpus()
         root = os.path.join(bundle, "rootfs")
+        links = session.Links(root)
         for directory, directories, names in os.walk(root):
             below = os.path.relpath(directory, root)
             for name in [*directories, *names]:
                 path = name if below == "." else f"{below}/{name}"
-                if session.is_left_out(path):
+                if session.is_left_out(path) or path in links:
                     yield f"/{path}"
                     if name in directories:
                         directories.remove(name)

@@ -288,7 +288,7 @@ def sudoers(text: str, host: Host, given: Iterable[str] = ()) -> Administrators:
                         users.update(dict.fromkeys(user for user in members if NAME.fullmatch(user)))
                 elif name.casefold() not in known:
                     unclear[name] = _unclear(kind, name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         return Administrators(unclear=(not_read(f"cvtsudoers: {type(error).__name__}: {error}"),))
     conditions.pop("uid eq 0", None)
     return Administrators(tuple(users), tuple(groups), tuple(conditions), tuple(unclear.values()))

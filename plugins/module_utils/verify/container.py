@@ -106,7 +106,7 @@ def cdi_directories(run: Runner, engine: str, timeout_s: float) -> list[str]:
     code, out, _err = run([engine, "info", "--format", "{{json .CDISpecDirs}}"], b"", timeout_s)
     try:
         found = json.loads(out) if code == 0 and engine == "docker" else None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     return [str(path) for path in found] if isinstance(found, list) and found else cdi_search.directories(engine)
 
@@ -242,7 +242,7 @@ def run_all(
             code, out, err = run(line, source.encode(), timeout_s * (2 + len(request.indexes)))
             try:
                 result = json.loads(out)
-            except ValueError:
+            except (ValueError, RecursionError):
                 text = f"{engine} run ended with status {code}: {_last_line(err)}"
                 cause = {"where": f"container with {request.name}", **verify_query.cause("container", text)}
                 cause["remedy"] = "; ".join(filter(None, [cause["remedy"], source_of]))

@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The portal: JupyterHub and its proxy, each a unit of its own, so that a restart of the hub breaks no session.
 
-The hub runs under an account of its own without rights. What has to be done as a user goes to a program that systemd
-starts as root for each order, at a socket that this account alone can open: it checks every order itself. The hub needs
-no sudo, and so keeps NoNewPrivileges. slurmrestd with tokens would need the key of the tokens on this host, with which
-one can be anybody in Slurm.
+The hub runs under an account of its own without rights. What has to be done as a user, and whether a password is right,
+goes to programs that systemd starts as root for each order, at sockets that this account alone can open: they check
+every order themselves. The hub needs no sudo, and so keeps NoNewPrivileges, and reads no hash of a password. slurmrestd
+with tokens would need the key of the tokens on this host, with which one can be anybody in Slurm.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SHARE = "/usr/share/baremetal-gpu/portal"
 MARATHON_FILE, MASTERS_AUTHORITY = marathon_backend.PATH, f"{ETC}/masters-ca.pem"
 LIBEXEC = "/usr/libexec/baremetal-gpu"
 ENVIRONMENT, ENVIRONMENT_COMMAND = f"{LIBEXEC}/gpu-environment", "/usr/local/bin/gpu-environment"
-LIBRARY, HELPER, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "backup"))
+LIBRARY, HELPER, LOGIN, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "login", "backup"))
 PAM_SERVICE = "baremetal-gpu-portal"
 OPT = "/opt/baremetal-gpu"
 # The environment that nodes get from the wheels.
@@ -68,9 +68,10 @@ OWN = {"name": "notebook", "path": f"{OPT}/notebook"}
 STATE = "/var/lib/baremetal-gpu-portal"
 HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
 SESSION_SOCKET, SESSION = "baremetal-gpu-portal-session.socket", "baremetal-gpu-portal-session@.service"
+LOGIN_SOCKET, LOGIN_UNIT = "baremetal-gpu-portal-login.socket", "baremetal-gpu-portal-login@.service"
 BACKUP_TIMER, BACKUP_UNIT = "baremetal-gpu-portal-backup.timer", "baremetal-gpu-portal-backup.service"
 BACKUP_UNITS = (BACKUP_TIMER, BACKUP_UNIT)
-UNITS = (HUB, PROXY, SESSION_SOCKET, SESSION, *BACKUP_UNITS)
+UNITS = (HUB, PROXY, SESSION_SOCKET, SESSION, LOGIN_SOCKET, LOGIN_UNIT, *BACKUP_UNITS)
 PROXY_API_PORT = 8001
 # What wheels are for: the hub, and sessions.
 HUB_WHEELS, SESSION_WHEELS = "hub", "session"
@@ -558,6 +559,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         "api_port": PROXY_API_PORT,
         "hub_port": params["hub_port"],
         "helper": HELPER,
+        "login": LOGIN,
         "backup": BACKUP,
         "backups": params["backups"],
         "state": STATE,
@@ -602,6 +604,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         {"path": LIBEXEC, **DIRECTORY},
         {"path": LIBRARY, "content": bundle("portal.library"), **WRITTEN},
         {"path": HELPER, "content": bundle("portal.helper"), **ROOT_OWNS, "mode": "0755"},
+        {"path": LOGIN, "content": bundle("portal.login"), **ROOT_OWNS, "mode": "0755"},
         {"path": BACKUP, "content": bundle("portal.backup"), **ROOT_OWNS, "mode": "0755"},
         *({"path": unit_path(name), "content": text, **WRITTEN} for name, text in units.items()),
         *({"path": unit_path(name), "state": "absent"} for name in gone),
@@ -614,6 +617,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         "units": [
             *jump["units"],
             _unit(SESSION_SOCKET, unit_path(SESSION_SOCKET)),
+            _unit(LOGIN_SOCKET, unit_path(LOGIN_SOCKET)),
             _unit(PROXY, TOKEN, f"{TLS}/*", unit_path(PROXY), "node-configurable-http-proxy"),
             _unit(HUB, *of_hub),
             _stopped(BACKUP_TIMER) if gone else _unit(BACKUP_TIMER, unit_path(BACKUP_TIMER)),
@@ -642,6 +646,7 @@ def _absent_units() -> Document:
         f"/etc/pam.d/{PAM_SERVICE}",
         LIBRARY,
         HELPER,
+        LOGIN,
         BACKUP,
     )
     jump = portal_ssh.absent()
@@ -649,7 +654,7 @@ def _absent_units() -> Document:
     return {
         "units": [
             *jump["units"],
-            *(_stopped(name) for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET)),
+            *(_stopped(name) for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET, LOGIN_SOCKET)),
         ],
         "files": [
             *jump["files"],

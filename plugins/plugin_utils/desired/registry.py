@@ -40,7 +40,7 @@ DIRECTORY = "/etc/baremetal-gpu/registry"
 HTPASSWD = f"{DIRECTORY}/htpasswd"
 LIMITS = f"{DIRECTORY}/limits.json"
 NGINX_CONF = "/etc/nginx/conf.d/baremetal-gpu-registry.conf"
-REFUSED = "/run/baremetal-gpu-registry-store/refused"
+REFUSED, GUESSES = (f"/run/baremetal-gpu-registry-store/{name}" for name in ("refused", "guesses.sock"))
 UNIT = "baremetal-gpu-registry@.service"
 READ, WRITE = "read", "write"
 PROGRAM = "/usr/libexec/baremetal-gpu/registry-store"
@@ -296,6 +296,10 @@ def nginx(params: Mapping[str, Any], host: str) -> str:
             "what is public",
         ),
         "unsupported": ("UNSUPPORTED", f"{where}: there is no such request, or the name of the image is wrong"),
+        "guesses": (
+            "TOOMANYREQUESTS",
+            f"{where}: there were too many wrong passwords. Try again in a minute, with the right one",
+        ),
         "closed": (
             "UNAVAILABLE",
             f"{where}: it starts, or makes space, which takes minutes; pulling goes on. Try again. If it lasts, ask "
@@ -311,6 +315,7 @@ def nginx(params: Mapping[str, Any], host: str) -> str:
         tls=DIRECTORY,
         htpasswd=HTPASSWD,
         refused=REFUSED,
+        guesses=GUESSES,
         sockets={name: socket_of(name) for name in (READ, WRITE)},
         operator=re.escape(str(params["operator"])),
         catalogue=CATALOGUE,
@@ -353,7 +358,6 @@ def _limits(params: Mapping[str, Any], host: str) -> str:
         "host": host,
         "min_free": size(str(params["min_free"])),
         "quotas": quotas,
-        "grace_s": params["grace_hours"] * 3600,
     }
     return json.dumps(document, indent=2) + "\n"
 
@@ -378,6 +382,7 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
             f"{STORE}.j2",
             limits=LIMITS,
             refused=REFUSED,
+            guesses=GUESSES,
             directory=directory,
             textfile=f"{directory}/{METRICS}" if directory else "",
             **common,

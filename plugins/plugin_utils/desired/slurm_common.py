@@ -46,7 +46,12 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         state = {"path": seen["path"], "mount": seen["mount"] if is_shared else ""}
     parts = {
         "slurm_conf": conf.slurm_conf(
-            cluster, params["options"], params["prolog"], params["enforce"], params["health_check"]
+            cluster,
+            params["options"],
+            params["prolog"],
+            params["enforce"],
+            params["health_check"],
+            params.get("private_data", ()),
         ),
         "gres_conf": conf.gres_conf(cluster),
         "cgroup_conf": conf.cgroup_conf(),

@@ -114,7 +114,7 @@ def given_twice(variables: Iterable[str], flags: Mapping[str, Any], tls: Mapping
         try:
             given = flags[FLAG] if isinstance(flags[FLAG], Mapping) else json.loads(str(flags[FLAG]))
             missing = sorted(set(wanted) - set(given))
-        except (ValueError, TypeError):
+        except (ValueError, RecursionError, TypeError):
             missing = sorted(wanted)
         if missing:
             found.append(

@@ -203,7 +203,7 @@ def describe(
     told = {*kept, *left_out, *(problem.subject for problem in unclear)}
     everyone = [name for name in everyone if name not in told]
     problems = [
-        *_count_problems(params, controllers, databases),
+        *_count_problems(params, controllers, databases, list(groups.get("portals") or ())),
         *unclear,
         *(problem for name in everyone for problem in _host_problems(name, hosts.get(name) or {})),
         *_state_problems(params, controllers, hosts),
@@ -357,8 +357,26 @@ def _node(name: str, host: Mapping[str, Any]) -> Node:
     )
 
 
+# What the portal's hub, which is nobody in Slurm, has to see.
+OF_PORTAL = ("jobs", "nodes", "partitions", "reservations")
+
+
+def _hidden_problems(params: Mapping[str, Any], portals: Sequence[str]) -> Iterable[Problem]:
+    """A portal that does not see sessions takes them for ended."""
+    options = {str(key).lower(): str(value).lower() for key, value in params["options"].items()}
+    hidden = {*params.get("private_data", ()), *options.get("privatedata", "").replace(" ", "").split(",")}
+    if hidden & {"all", *OF_PORTAL} and portals:
+        yield Problem(
+            "hidden_from_portal",
+            "slurm_common_private_data",
+            "the portal shows who uses what, and its hub would see no sessions",
+            ", ".join(sorted(hidden)),
+            f"leave out {', '.join(OF_PORTAL)}, or take {portals[0]} out of the group portals",
+        )
+
+
 def _count_problems(
-    params: Mapping[str, Any], controllers: Sequence[str], databases: Sequence[str]
+    params: Mapping[str, Any], controllers: Sequence[str], databases: Sequence[str], portals: Sequence[str]
 ) -> Iterable[Problem]:
     if len(controllers) not in (1, 2):
         yield Problem(
@@ -377,6 +395,7 @@ def _count_problems(
             ", ".join(params["enforce"]),
             f"put a host into the group {params['databases_group']}, or leave slurm_common_enforce empty",
         )
+    yield from _hidden_problems(params, portals)
     if len(databases) > 1:
         yield Problem(
             "databases",

@@ -94,10 +94,12 @@ def settings(
     prolog: bool = True,
     enforce: Sequence[str] = (),
     health_check: bool = False,
+    private_data: Sequence[str] = (),
 ) -> dict[str, str]:
     """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win.
 
     :param enforce: what slurmctld refuses by the accounting.
+    :param private_data: what it hides of other users.
     """
     name, address = cluster.controllers[0]
     found = {
@@ -136,6 +138,7 @@ def settings(
         found |= {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": cluster.database}
         found |= {"AccountingStorageEnforce": ",".join(enforce)} if enforce else {}
         found |= PRIORITY
+    found |= {"PrivateData": ",".join(private_data)} if private_data else {}
     if cluster.has_rest:
         found |= jwt.settings("slurmctld", TOKEN_LIFESPAN)
     if cluster.switches:
@@ -196,10 +199,11 @@ def slurm_conf(
     prolog: bool = True,
     enforce: Sequence[str] = (),
     health_check: bool = False,
+    private_data: Sequence[str] = (),
 ) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
-    named = settings(cluster, options or {}, prolog, enforce, health_check)
+    named = settings(cluster, options or {}, prolog, enforce, health_check, private_data)
     # The first is the primary controller, the next one its backup.
     backups = [f"SlurmctldHost={name}({address})" for name, address in cluster.controllers[1:]]
     # A host whose slurm.conf is this one has the other files, too.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -16,15 +17,15 @@ import random
 import re
 import ssl
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
-import pamela
 from jupyterhub import orm
 from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.app import JupyterHub
-from jupyterhub.auth import PAMAuthenticator
+from jupyterhub.auth import Authenticator
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.spawner import Spawner, SpawnException
 from sqlalchemy.exc import SQLAlchemyError
@@ -36,6 +37,7 @@ LIBRARY = os.environ.get("PORTAL_LIBRARY", "/usr/libexec/baremetal-gpu/portal-li
 SETTINGS = os.environ.get("PORTAL_SETTINGS", "/etc/baremetal-gpu/portal/settings.json")
 STATE = os.environ.get("PORTAL_STATE", "/var/lib/baremetal-gpu-portal")
 SOCKET = os.environ.get("PORTAL_SOCKET", "/run/baremetal-gpu-portal-session.sock")
+LOGIN_SOCKET = os.environ.get("PORTAL_LOGIN_SOCKET", "/run/baremetal-gpu-portal-login.sock")
 
 
 def loaded(name, path):
@@ -48,6 +50,9 @@ def loaded(name, path):
 loaded("baremetal_gpu_portal", LIBRARY)
 
 # They are there only now.
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.attempts import Attempts  # noqa: E402
+
+# As above.
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem, Refused  # noqa: E402
 
 # As above.
@@ -59,6 +64,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
     backend,
     docker_backend,
     form,
+    hub_variables,
+    login,
     marathon_backend,
     markup,
     offers,
@@ -86,8 +93,8 @@ FRESH_S = 5
 TAKEN_S = 30
 SWEEP_S = float(os.environ.get("PORTAL_SWEEP_S", "60"))
 POLL_S = 1
-# What PAM answers.
-PERMISSION_DENIED, ACCOUNT_EXPIRED = 6, 13
+# A login that is refused takes so long, whatever is wrong with it; so many passwords are checked at a time.
+REFUSED_S, CHECKS_AT_ONCE = 2.0, 8
 if KNOWN.scheduler == settings.SLURM:
     BACKEND = slurm_backend.SlurmBackend()
 elif KNOWN.scheduler == settings.DOCKER:
@@ -128,7 +135,7 @@ async def _order(do, user, tell=None, limit_s=ORDER_S, **more):
             writer.close()
         if answer is None or "progress" in answer:
             raise ValueError("it ended before")
-    except (OSError, TimeoutError, ValueError) as why:
+    except (OSError, TimeoutError, ValueError, RecursionError) as why:
         unit = "baremetal-gpu-portal-session.socket"
         remedy = f"the operators see it in `journalctl -u {unit} -u 'baremetal-gpu-portal-session@*'`"
         raise CallFailed(f"the program that submits gives no answer: {type(why).__name__} {why}", remedy) from None
@@ -267,7 +274,7 @@ class SessionSpawner(Spawner):
 
     def get_env(self):
         """What JupyterHub itself gives a server, and nothing of the hub's."""
-        return {name: value for name, value in super().get_env().items() if session.VARIABLE.fullmatch(name)}
+        return {name: value for name, value in super().get_env().items() if name in hub_variables.NAMES}
 
     async def move_certs(self, paths):
         names = {"key": "keyfile", "certificate": "certfile", "authority": "cafile"}
@@ -472,14 +479,50 @@ def refusal(status, text):
 def open_account(name):
     """The account of a person who may have sessions, and whom the host lets log in at present. Raises Refused."""
     account = account_of(name)
-    try:
-        pamela.check_account(account.name, service=HUB["login"]["pam_service"])
-    except pamela.PAMError as why:
-        # Others tell that it does not know, or that a password is old, with which nobody need have come.
-        if why.errno in (PERMISSION_DENIED, ACCOUNT_EXPIRED):
-            cause = f"the account {account.name} is closed or has expired: {why}"
-            raise Refused(cause, "ask the operators to open it", code="closed_account", subject="login") from None
+    backend.ask(LOGIN_SOCKET, {"do": login.ACCOUNT, "user": account.name})
     return account
+
+
+ATTEMPTS = Attempts()
+# What is wrong is in the log alone: who guesses learns neither names nor passwords.
+WRONG = (
+    "the name or the password is wrong, or the account may have no sessions here. "
+    "To do: try again, or ask the operators for an account; one with capital letters in its name has none"
+)
+
+
+def address_of(handler):
+    """From where somebody asks. Whoever asks may write what they like into a header; the proxy adds the truth last."""
+    try:
+        connection = handler.request.connection.stream.socket
+        peer, own = connection.getpeername()[0], connection.getsockname()[0]
+    except (AttributeError, OSError, IndexError):
+        return handler.request.remote_ip or ""
+    told = handler.request.headers.get_list("X-Forwarded-For")
+    # The proxy is on this host.
+    return told[-1].rpartition(",")[2].strip() if told and peer == own else peer
+
+
+@contextlib.asynccontextmanager
+async def guarded(handler, name):
+    """A login with a password. All its refusals are alike; only those of a wrong password or name count."""
+    address, begun = address_of(handler), time.monotonic()
+    wait = ATTEMPTS.take(address, name)
+    if wait:
+        raise refusal(429, f"there were too many wrong logins. To do: try again in {int(wait) + 1} s")
+    try:
+        yield
+    except CallFailed as why:
+        ATTEMPTS.give_back(address, name)
+        raise refusal(503, str(why)) from None
+    except Refused as why:
+        handler.log.warning("Login refused, from %s: %s", one_line(address, 60), why)
+        await asyncio.sleep(begun + REFUSED_S - time.monotonic())
+        raise refusal(403, WRONG) from None
+    except BaseException:
+        ATTEMPTS.give_back(address, name)
+        raise
+    ATTEMPTS.give_back(address, name)
 
 
 def mapped(base):
@@ -487,25 +530,36 @@ def mapped(base):
 
     class Mapped(base):
         async def authenticate(self, handler, data=None):
-            if isinstance(data, dict) and isinstance(data.get("username"), str):
+            if HUB["login"]["kind"] == "oidc":
                 try:
-                    data = {**data, "username": accounts.name_of(data["username"], KNOWN.domains)}
+                    return await self._model(await super().authenticate(handler, data))
                 except Refused as why:
                     self.log.warning("Login refused: %s", why)
-                    return None
-            found = super().authenticate(handler, data)
-            found = await found if hasattr(found, "__await__") else found
+                    raise refusal(403, str(why)) from None
+            typed = data.get("username") if isinstance(data, dict) else None
+            typed = typed if isinstance(typed, str) else ""
+            async with guarded(handler, typed.strip().lower()):
+                name = accounts.name_of(typed, KNOWN.domains)
+                # Where a directory knows people by other names, theirs is known only later.
+                if not OPTIONS.get("lookup_dn"):
+                    await asyncio.to_thread(account_of, name)
+                found = await super().authenticate(handler, {**data, "username": name})
+                if not found:
+                    raise Refused(f"the password of {name} is wrong", code="wrong_password")
+                return await self._model(found)
+
+        async def _model(self, found):
+            """Raises Refused."""
             if not found:
                 return None
             model = dict(found) if isinstance(found, dict) else {"name": found}
-            try:
-                account = await asyncio.to_thread(lambda: open_account(accounts.name_of(model["name"], KNOWN.domains)))
-            except Refused as why:
-                self.log.warning("Login refused: %s", why)
-                raise refusal(403, str(why)) from None
+            # The host's own passwords are right only for an account that is open.
+            look = account_of if HUB["login"]["kind"] == "pam" else open_account
+            account = await asyncio.to_thread(lambda: look(accounts.name_of(model["name"], KNOWN.domains)))
             try:
                 await PEOPLE.admit(account)
             except Refused as why:
+                # The password is right, and whoever has it is told.
                 self.log.warning("Login refused: %s", why)
                 raise refusal(403, str(why)) from None
             return {**model, "name": account.name, **rights(account)}
@@ -518,6 +572,9 @@ def mapped(base):
             try:
                 account = await asyncio.to_thread(open_account, user.name)
                 PEOPLE.must_be_same(account)
+            except CallFailed as why:
+                self.log.error("It is not known whether %s is still open: %s", user.name, why)
+                return True
             except Refused as why:
                 self.log.warning("Logged out: %s", why)
                 return False
@@ -564,6 +621,22 @@ class StopHandler(UserServerAPIHandler):
             raise web.HTTPError(503, "%s", spawner.unstopped)
 
 
+CHECKS = ThreadPoolExecutor(CHECKS_AT_ONCE)
+
+
+class OfHost(Authenticator):
+    """The accounts of the host. Their passwords are checked by a program that may read what proves them."""
+
+    async def authenticate(self, handler, data):
+        """Raises Refused."""
+        password = data.get("password")
+        if not isinstance(password, str) or not 0 < len(password.encode()) <= login.PASSWORD_AT_MOST:
+            return None
+        question = {"do": login.LOGIN, "user": data["username"], "password": password}
+        answer = await asyncio.get_running_loop().run_in_executor(CHECKS, backend.ask, LOGIN_SOCKET, question)
+        return answer["name"]
+
+
 def of_directory():
     from ldap3.core.exceptions import LDAPException
     from ldapauthenticator import LDAPAuthenticator
@@ -591,11 +664,19 @@ def of_provider():
             if not isinstance(name, str):
                 raise refusal(403, f"your provider of logins tells no {claim} of you. To do: tell the operators")
             # Whoever can give any address there could be anybody here.
-            if claim == "email" and user_info.get("email_verified", True) not in (True, "true"):
-                self.log.warning("Login refused: the provider has not verified %s", one_line(name, 80))
-                text = "your provider of logins has not verified your address. To do: verify it there, and log in again"
+            verified = user_info.get("email_verified")
+            if claim == "email" and verified is not True and verified != "true":
+                self.log.warning("Login refused: the provider does not say that it has verified %s", one_line(name, 80))
+                text = (
+                    "your provider of logins does not say that it has verified your address. "
+                    "To do: verify it there, and log in again"
+                )
                 raise refusal(403, text)
-            return name
+            try:
+                return accounts.name_of(name, KNOWN.domains, needs_domain=claim == "email" or bool(KNOWN.domains))
+            except Refused as why:
+                self.log.warning("Login refused: %s", why)
+                raise refusal(403, str(why)) from None
 
     return Provider
 
@@ -603,7 +684,7 @@ def of_provider():
 def authenticator():
     kind = HUB["login"]["kind"]
     if kind == "pam":
-        return PAMAuthenticator
+        return OfHost
     if kind == "ldap":
         return of_directory()
     if kind == "oidc":
@@ -753,9 +834,6 @@ if HUB["login"]["kind"] == "ldap":
     OPTIONS["tls_kwargs"] = {"validate": ssl.CERT_REQUIRED, **OPTIONS.get("tls_kwargs", {})}
 for name, values in OPTIONS.items():
     c.Authenticator[name] = values
-if HUB["login"]["kind"] == "pam":
-    c.PAMAuthenticator.service = HUB["login"]["pam_service"]
-    c.PAMAuthenticator.open_sessions = False
 
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.cleanup_proxy = False

@@ -127,6 +127,7 @@ class Portal:
         try:
             self.start_proxy()
             self.start_helper()
+            self.start_login()
             self.start_hub()
         except BaseException:
             self.close()
@@ -226,11 +227,18 @@ class Portal:
         self._write_lab()
         (self.base / "helper").write_text(text)
         (self.base / "helper").chmod(0o755)
+        self._write_login()
         self._write_group()
         (self.base / "state").mkdir()
         words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=portal", "-days", "2"]
         keys = ["-keyout", str(self.base / "key.pem"), "-out", str(self.base / "certificate.pem")]
         subprocess.run(["openssl", *words, *keys], check=True, capture_output=True)
+
+    def _write_login(self) -> None:
+        (self.base / "logins").mkdir()
+        words = f"[], {str(self.base / 'settings.json')!r}, {str(self.base / 'logins')!r}"
+        (self.base / "login").write_text(bundle("portal.login").replace("entry.main()", f"entry.main({words})"))
+        (self.base / "login").chmod(0o755)
 
     def change_settings(self, hub: Mapping[str, Any] | None = None, **changed: Any) -> None:
         """What the hub reads when it starts, and the helper at each order."""
@@ -286,6 +294,17 @@ class Portal:
         words = ["--accept", "--inetd", f"--listen={self.base / 'session.sock'}", str(self.base / "helper")]
         self._start("helper", "systemd-socket-activate", *words)
 
+    def start_login(self) -> None:
+        (self.base / "login.sock").unlink(missing_ok=True)
+        words = ["--accept", "--inetd", f"--listen={self.base / 'login.sock'}", str(self.base / "login")]
+        self._start("login", "systemd-socket-activate", *words)
+        self.until(lambda: (self.base / "login.sock").exists(), 30, "nothing checks passwords")
+
+    def restart_hub(self) -> None:
+        """It knows of no login before."""
+        self.kill("hub")
+        self.start_hub()
+
     def start_hub(self) -> None:
         self._start_hub()
         self.until(lambda: Browser(self).get("/hub/login").status == 200, 90, "the hub does not answer")
@@ -304,6 +323,7 @@ class Portal:
             PORTAL_SETTINGS=str(self.base / "settings.json"),
             PORTAL_STATE=str(self.base / "state"),
             PORTAL_SOCKET=str(self.base / "session.sock"),
+            PORTAL_LOGIN_SOCKET=str(self.base / "login.sock"),
             PORTAL_PAGE=str(FILES / "now.html"),
             PORTAL_TEMPLATES=str(FILES / "templates"),
             PORTAL_SWEEP_S=str(self.sweep_s),

@@ -5,19 +5,25 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import sqlite3
 import stat
+import time
+import urllib.parse
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.unit.roles import portal_site
-from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_browser import PASSWORD, Browser
 from tests.unit.roles.portal_site import PEOPLE, Portal, job_of, ready, server_of, stop
 
 pytestmark = pytest.mark.slow
+# What a login that is refused takes.
+REFUSED_S = 2.0
 alice = portal_site.alice
 bob = portal_site.bob
 
@@ -40,6 +46,77 @@ def test_a_wrong_password_is_refused(portal: Portal) -> None:
 )
 def test_who_has_no_account_here_is_refused_whatever_the_password(portal: Portal, name: str) -> None:
     assert Browser(portal).log_in(name).status == 403
+
+
+# --- guessing --------------------------------------------------------------------------------------------------------
+
+
+def attempt(portal: Portal, name: str, password: str, **headers: str) -> tuple[int, str, bool]:
+    """The status, what the page says of the login, and whether the answer took its time."""
+    browser, begun = Browser(portal), time.monotonic()
+    page = browser.get("/hub/login", **headers)
+    data = urllib.parse.urlencode({"username": name, "password": password}).encode()
+    answer = browser.ask(f"/hub/login?_xsrf={browser.token(page.text)}", data, Referer=page.url, **headers)
+    told = re.search(r'class="login_error">\s*(.*?)\s*</p>', answer.text, re.DOTALL)
+    return answer.status, told[1] if told else answer.text, time.monotonic() - begun >= REFUSED_S
+
+
+def test_what_is_wrong_with_a_login_nobody_learns(portal: Portal) -> None:
+    wrong = attempt(portal, "alice", "wrong")
+    assert "the name or the password is wrong, or the account may have no sessions here. To do:" in wrong[1]
+    # Nor does the answer come at another time.
+    assert wrong[2]
+    for name in ("root", "nobody-here", "stranger", "closed", "alice@example.com"):
+        assert attempt(portal, name, PASSWORD) == attempt(portal, name, "wrong") == wrong
+    portal.restart_hub()
+
+
+def test_passwords_of_one_name_are_guessed_a_few_times_whatever_headers_say(portal: Portal) -> None:
+    def guess(number: int) -> int:
+        # Whoever asks says of themselves from where.
+        forged = {"X_Real_IP": f"192.0.2.{number}", "X_Forwarded_For": f"198.51.100.{number}"}
+        return attempt(portal, "alice", f"wrong{number}", **forged)[0]
+
+    with ThreadPoolExecutor(40) as threads:
+        guesses = [threads.submit(guess, number) for number in range(40)]
+        # Others log in meanwhile.
+        assert Browser(portal).log_in("bob").status == 200
+        answers = [one.result() for one in guesses]
+    assert answers.count(403) == 5
+    assert answers.count(429) == 35
+    # Nor is the right one taken now, from here.
+    status, text, _slow = attempt(portal, "alice", PASSWORD)
+    assert status == 429
+    assert re.search(r"there were too many wrong logins. To do: try again in [0-9]+ s", text)
+    portal.restart_hub()
+
+
+def test_passwords_for_many_names_are_guessed_a_few_times(portal: Portal) -> None:
+    with ThreadPoolExecutor(40) as threads:
+        answers = [one[0] for one in threads.map(lambda n: attempt(portal, f"u{n}", "wrong"), range(60))]
+    assert set(answers) == {403, 429}
+    assert 20 <= answers.count(403) <= 40
+    portal.restart_hub()
+
+
+def test_a_token_is_no_other_way_to_guess(portal: Portal) -> None:
+    row = {"auth": {"username": "alice", "password": "wrong"}}
+    answers = [
+        Browser(portal).ask("/hub/api/users/alice/tokens", json.dumps(row).encode(), Content_Type="application/json")
+        for _number in range(7)
+    ]
+    assert {answer.status for answer in answers} <= {403, 429}
+    portal.restart_hub()
+
+
+def test_where_passwords_cannot_be_checked_is_told_and_counts_for_nobody(portal: Portal) -> None:
+    portal.kill("login")
+    for _number in range(7):
+        status, text, _slow = attempt(portal, "alice", PASSWORD)
+        assert status == 503
+        assert "To do: the operators see it in" in text
+    portal.start_login()
+    assert Browser(portal).log_in("alice").status == 200
 
 
 def test_a_name_with_the_sites_domain_is_the_account(portal: Portal) -> None:

@@ -57,7 +57,7 @@ class Leaving:
             try:
                 with open(f"{self.records}/{name}", encoding="utf-8") as file:
                     row = json.load(file)
-            except (ValueError, FileNotFoundError):
+            except (ValueError, RecursionError, FileNotFoundError):
                 # Another run may be taking it away.
                 continue
             if row.get("fsid") == self.fsid and (self.numbers is None or row["id"] in self.numbers):

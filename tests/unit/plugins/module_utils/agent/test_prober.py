@@ -228,7 +228,7 @@ def test_a_child_that_closed_its_pipe_and_does_not_end_is_not_waited_for(prober,
     assert one.ask(slow=False)
 
 
-@pytest.mark.parametrize("said", [b"not json\n", b"[1]\n", b"\xff\xfe\n"])
+@pytest.mark.parametrize("said", [b"not json\n", b"[1]\n", b"\xff\xfe\n", b"[" * 20_000 + b"\n"])
 def test_garbage_is_said_to_be_garbage(prober, monkeypatch, said):
     monkeypatch.setattr(agent_prober.Child, "_send", lambda child, _message: os.write(child.answers, said))
     one = prober(Reader)

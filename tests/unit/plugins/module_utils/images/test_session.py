@@ -63,6 +63,30 @@ def test_a_layer_has_what_was_written_and_no_secret(upper: Path, tmp_path: Path)
     assert "home/alice/.ssh" in told["left_out"]
 
 
+def test_a_further_name_of_a_secret_is_a_secret_too(upper: Path, tmp_path: Path) -> None:
+    """As an installer or a program that backs up makes one."""
+    for name, other in {
+        "root/.netrc": "opt/backup",
+        "home/alice/.ssh/id": "opt/deep/key",
+        "opt/.env": "a-first",
+    }.items():
+        for path in (name, other):
+            (upper / path).parent.mkdir(parents=True, exist_ok=True)
+        (upper / name).write_text(f"the secret {name}")
+        (upper / other).hardlink_to(upper / name)
+    # What installers link from what they keep, and what is linked elsewhere, is no secret.
+    (upper / "opt/lib.so").write_text("a library")
+    for path in ("root/.cache/pip/lib.so", "tmp/lib.so", "opt/zlib.so"):
+        (upper / path).parent.mkdir(parents=True, exist_ok=True)
+        (upper / path).hardlink_to(upper / "opt/lib.so")
+    told = session.write_layer(str(upper), str(tmp_path / "layer"), 1 << 20)
+    found = names(tmp_path / "layer")
+    assert not {"opt/backup", "opt/deep/key", "a-first"} & set(found)
+    assert {"opt/backup", "opt/deep/key", "a-first"} <= set(told["left_out"])
+    assert b"the secret" not in gzip.decompress((tmp_path / "layer").read_bytes())
+    assert found["opt/zlib.so"].linkname == "opt/lib.so"
+
+
 def test_the_digests_are_those_of_the_file_and_of_what_it_unpacks_to(upper: Path, tmp_path: Path) -> None:
     told = session.write_layer(str(upper), str(tmp_path / "layer"), 1 << 20)
     content = (tmp_path / "layer").read_bytes()

@@ -66,6 +66,10 @@ def test_a_login_is_for_the_account_of_that_name(login: str, name: str) -> None:
         "älice",
         "alice\u202e",
         "\uff41lice",
+        # The sign of kelvin, whose small letter is k.
+        "\u212aevin",
+        "\u212aevin@example.org",
+        "\u2003alice",
         "1000",
         "<script>",
         "$(id)",
@@ -88,6 +92,13 @@ def test_odd_names_are_refused_by_what_is_wrong_with_them(login: str) -> None:
 def test_a_domain_needs_to_be_ours() -> None:
     with pytest.raises(Refused, match="another domain"):
         accounts.name_of("alice@example.org")
+
+
+@pytest.mark.parametrize("login", ["bob", " bob ", "bob@", "bob@example.com"])
+def test_a_name_that_others_give_needs_one_of_our_domains(login: str) -> None:
+    with pytest.raises(Refused, match="domain"):
+        accounts.name_of(login, ["example.org"], needs_domain=True)
+    assert accounts.name_of("Bob@Example.org", ["example.org"], needs_domain=True) == "bob"
 
 
 def test_an_account_has_its_groups_and_home() -> None:

@@ -150,7 +150,31 @@ def test_a_package_with_a_name_that_is_none_is_left_out(tmp_path: Path, name: st
     ("text", "word"),
     [
         ("solver==1\n", "no lock"),
-        (f"{environments.HEAD}\n# of x\n# python {HERE}\n--index-url https://evil.example\n", "--index-url"),
+        *(
+            (f"{environments.HEAD}\n# of x\n# python {HERE}\n{conda}{before}{line}\n", "it: a lock has packages alone")
+            for conda, before in (("", ""), ("@EXPLICIT\n", ""), ("@EXPLICIT\n", "# pip: "))
+            for line in (
+                "--index-url https://evil.example",
+                " --index-url https://evil.example",
+                "\t--index-url=https://evil.example",
+                "\u00a0--index-url https://evil.example",
+                "solver==1 --config-settings=x=y",
+                "solver==1 --hash=sha256:0",
+                "solver==1\\",
+                "solver==1 ; --index-url",
+                "solver",
+                "solver>=1",
+                "./solver",
+                "/srv/solver.whl",
+                "file:///srv/solver.whl",
+                "solver @ file:///srv/solver.whl",
+                "solver @ http://evil.example/solver.whl",
+                "solver @ https://evil.example/${HOME}/solver.whl",
+                "solver @ https://evil.example/solver.whl\\",
+                "solver @ https://evil.example/solver.whl --config-settings=x=y",
+                " # pip: solver==1",
+            )
+        ),
         (f"{environments.HEAD}\n# of x\n# python {HERE}\nsol\x1bver==1\n", "sol"),
         (f"{environments.HEAD}\n# of x\n# python 3.1\nsolver==1\n", "Python 3.1"),
         ("\x00\xff", "no lock"),
@@ -163,6 +187,12 @@ def test_a_file_that_is_no_lock_of_this_host_is_refused_before_anything_is_made(
     assert environments.main(["restore", str(tmp_path / "lock"), str(tmp_path / "env")]) == 1
     assert word in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_lock_may_have_notes_of_its_owner(tmp_path: Path) -> None:
+    text = f"{environments.HEAD}\n# of x\n# python {HERE}\n# the one that works\nsolver==1+cu12\n"
+    (tmp_path / "lock").write_text(text)
+    assert environments.read(str(tmp_path / "lock")).pip == ["solver==1+cu12"]
 
 
 def test_nothing_that_is_there_is_replaced_but_a_lock(tmp_path: Path) -> None:

@@ -433,6 +433,79 @@ def test_an_order_to_submit_is_a_job_of_the_user_and_no_secret_is_on_a_command_l
     assert "s3cret" not in str([words for words, _stdin in calls])
 
 
+HUB = {"public_url": "https://portal.example.org", "hub_connect_url": "http://10.0.0.1:8081"}
+# As JupyterHub gives them.
+OF_HUB = {
+    "JUPYTERHUB_API_TOKEN": "s3cret",
+    "JUPYTERHUB_API_URL": "http://10.0.0.1:8081/hub/api",
+    "JUPYTERHUB_ACTIVITY_URL": "http://10.0.0.1:8081/hub/api/users/alice/activity",
+    "JUPYTERHUB_HOST": "https://portal.example.org",
+    "JUPYTERHUB_USER": "alice",
+    "JUPYTERHUB_SERVICE_PREFIX": "/user/alice/train/",
+    "JUPYTERHUB_SERVICE_URL": "http://0.0.0.0:21007/user/alice/train/",
+    "JUPYTERHUB_PUBLIC_URL": "https://alice.portal.example.org/user/alice/train/",
+    "JUPYTERHUB_OAUTH_ACCESS_SCOPES": '["access:servers!server=alice/train", "access:servers!user=alice"]',
+}
+
+
+def submitted(calls: Any, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> dict[str, Any]:
+    monkeypatch.setitem(globals(), "SETTINGS", replace(SETTINGS, hub=HUB))
+    return do(calls, do="submit", user="alice", server="train", variables=variables)
+
+
+def test_an_order_gives_what_the_hub_gives(calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert submitted(calls, monkeypatch, OF_HUB) == {"job": 12}
+    assert "export JUPYTERHUB_API_URL=http://10.0.0.1:8081/hub/api\n" in str(calls[-1][1])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        # A session of it would believe anybody to be its user.
+        ("JUPYTERHUB_API_URL", "http://evil.example/hub/api"),
+        ("JUPYTERHUB_API_URL", "http://10.0.0.1:8082/hub/api"),
+        ("JUPYTERHUB_API_URL", "http://10.0.0.1:8081@evil.example/hub/api"),
+        ("JUPYTERHUB_API_URL", "http://10.0.0.1:8081.evil.example/hub/api"),
+        ("JUPYTERHUB_API_URL", "http://10.0.0.1:8081/hub/api\n"),
+        ("JUPYTERHUB_API_URL", ""),
+        ("JUPYTERHUB_ACTIVITY_URL", "http://evil.example/hub/api/users/alice/activity"),
+        ("JUPYTERHUB_ACTIVITY_URL", "http://10.0.0.1:8081/hub/api/users/bob/activity"),
+        ("JUPYTERHUB_HOST", "https://evil.example"),
+        ("JUPYTERHUB_HOST", "https://evilportal.example.org"),
+        ("JUPYTERHUB_HOST", "https://portal.example.org.evil.example"),
+        ("JUPYTERHUB_HOST", "http://portal.example.org"),
+        ("JUPYTERHUB_PUBLIC_URL", "https://evil.example/user/alice/train/"),
+        ("JUPYTERHUB_PUBLIC_HUB_URL", "https://evil.example/hub/"),
+        ("JUPYTERHUB_OAUTH_CALLBACK_URL", "https://evil.example/oauth_callback"),
+        ("JUPYTERHUB_OAUTH_ACCESS_SCOPES", '["self"]'),
+        ("JUPYTERHUB_OAUTH_CLIENT_ALLOWED_SCOPES", '["admin:users"]'),
+        ("JUPYTERHUB_USER", "bob"),
+        ("JUPYTERHUB_SERVICE_PREFIX", "/hub/"),
+        ("JUPYTERHUB_SERVICE_URL", "unix+http://%2Ftmp%2Fsocket/user/alice/"),
+        ("JUPYTERHUB_API_TOKEN", "a b"),
+        # What Jupyter reads, too.
+        ("JUPYTERHUB_SINGLEUSER_APP", "evil.App"),
+        ("JUPYTERHUB_SINGLEUSER_EXTENSION", "0"),
+        ("JUPYTERHUB_ROOT_DIR", "/"),
+        ("JUPYTERHUB_ALLOW_TOKEN_IN_URL", "1"),
+        ("JUPYTERHUB_SSL_CLIENT_CA", "/tmp/ca.pem"),
+        ("JPY_COOKIE_NAME", "x"),
+    ],
+)
+def test_an_order_says_neither_where_the_hub_is_nor_what_else_jupyter_reads(
+    calls: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    with pytest.raises((Malformed, Refused), match=name):
+        submitted(calls, monkeypatch, {**OF_HUB, name: value})
+    assert calls == []
+
+
+def test_a_token_that_is_none_is_not_shown(calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Refused) as refused:
+        submitted(calls, monkeypatch, {**OF_HUB, "JUPYTERHUB_API_TOKEN": "s3cret word"})
+    assert "s3cret" not in str(refused.value)
+
+
 def cancel(
     monkeypatch: pytest.MonkeyPatch, told: str, people: dict[int, str], user: str = "alice", error: str = ""
 ) -> list[list[str]]:

@@ -406,14 +406,31 @@ def test_an_image_that_a_session_could_not_run_in_is_refused(
     assert found["service"] == {}
 
 
-def test_only_the_hub_opens_the_socket_of_the_program_that_works_as_root(tmp_path: Path) -> None:
-    found = files(plan(tmp_path)["service"])
-    unit = found["/etc/systemd/system/baremetal-gpu-portal-session.socket"]["content"]
+@pytest.mark.parametrize("name", ["session", "login"])
+def test_only_the_hub_opens_the_sockets_of_the_programs_that_work_as_root(tmp_path: Path, name: str) -> None:
+    document = plan(tmp_path)["service"]
+    found = files(document)
+    unit = found[f"/etc/systemd/system/baremetal-gpu-portal-{name}.socket"]["content"]
     assert "SocketUser=baremetal-gpu-portal\n" in unit
     assert "SocketMode=0600\n" in unit
-    assert found["/usr/libexec/baremetal-gpu/portal-session"]["owner"] == "root"
+    assert found[f"/usr/libexec/baremetal-gpu/portal-{name}"]["owner"] == "root"
+    assert (
+        f"ExecStart=/usr/libexec/baremetal-gpu/portal-{name}\n"
+        in (found[f"/etc/systemd/system/baremetal-gpu-portal-{name}@.service"]["content"])
+    )
+    (row,) = [row for row in document["units"] if row["name"] == f"baremetal-gpu-portal-{name}.socket"]
+    assert (row["enabled"], row["state"]) == (True, "started")
+
+
+def test_the_hub_gains_no_rights_and_reads_no_hash_of_a_password(tmp_path: Path) -> None:
+    found = files(plan(tmp_path)["service"])
     hub = found["/etc/systemd/system/baremetal-gpu-portal.service"]["content"]
     assert "NoNewPrivileges=yes" in hub
+    assert "CapabilityBoundingSet=\n" in hub
+    assert "shadow" not in hub
+    assert "SupplementaryGroups" not in hub
+    config = found["/etc/baremetal-gpu/portal/config.py"]["content"]
+    assert "pamela" not in config
 
 
 URL = "postgresql://portal:a%40b!c@db1.example.org:5432/portal?sslmode=verify-full&sslrootcert=/etc/ssl/certs/ca.pem"

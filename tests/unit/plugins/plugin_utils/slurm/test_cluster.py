@@ -199,6 +199,29 @@ def test_the_name_of_the_cluster_is_the_one_that_the_accounting_knows(params: di
     assert "ClusterName=gpu-lab\n" in plan(params).parts["slurm_conf"]
 
 
+def with_portal(**changed: Any) -> list[str]:
+    """The codes of the problems of a cluster with a portal."""
+    groups, hosts = site()
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    there = {"groups": {**groups, "portals": ["login1"]}, "hostvars": hostvars}
+    return [one.code for one in slurm_common.desired({**PARAMS, **changed}, {}, there).problems]
+
+
+def test_what_users_do_not_see_of_each_other_is_a_setting() -> None:
+    text = plan({"private_data": ["jobs", "usage"]}).parts["slurm_conf"]
+    assert "PrivateData=jobs,usage\n" in text
+    assert "PrivateData" not in plan().parts["slurm_conf"]
+    assert "PrivateData=all\n" in plan({"options": {"PrivateData": "all"}}).parts["slurm_conf"]
+
+
+def test_a_portal_is_not_kept_from_seeing_its_sessions() -> None:
+    assert with_portal(private_data=["accounts", "usage", "users"]) == []
+    assert with_portal(private_data=["usage", "jobs"]) == ["hidden_from_portal"]
+    # In whatever way it is written.
+    for word in ("jobs", "usage, Nodes", "all"):
+        assert with_portal(options={"privatedata": word}) == ["hidden_from_portal"]
+
+
 def test_nothing_can_be_enforced_without_accounting() -> None:
     groups, hosts = site()
     hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
