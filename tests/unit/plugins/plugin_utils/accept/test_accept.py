@@ -165,6 +165,14 @@ def test_a_fault_of_a_node_is_named_and_nothing_else(fleet, fault):
     assert item.evidence
 
 
+@pytest.mark.parametrize(("passed", "outcomes"), [(None, {NOT_TESTABLE}), (True, {PASS}), (False, {FAIL})])
+def test_what_smartctl_says_of_a_disk_is_in_the_report(fleet, passed, outcomes):
+    fleet["n2"]["accept"]["disks"] = [{"name": "sda", "passed": passed, "said": "/dev/sda: Permission\x1b denied"}]
+    (item,) = [one for one in node.items(fleet) if (one.id, one.host) == ("node.disk", "n2")]
+    assert {item.outcome} == outcomes
+    assert item.evidence.endswith(": /dev/sda: Permission\ufffd denied")
+
+
 def test_a_missing_gpu_and_a_degraded_one_are_named(fleet):
     fleet["n2"]["gpu"]["devices"].pop()
     fleet["n3"]["gpu"]["health"] = {
