@@ -345,11 +345,13 @@ def squeue(words):
         name, equals, value = word.partition("=")
         if word in known:
             continue
-        if not equals or name not in ("--states", "--name", "--user", "--jobs", "--format"):
+        if not equals or name not in ("--states", "--name", "--user", "--jobs", "--format", "--partition"):
             fail(f"unrecognized option '{word}'")
         picked[name] = value.split(",")
     form = ",".join(picked.pop("--format", []))
-    found = jobs()
+    # There is one partition, and no holders are in it.
+    in_all = "all" in picked.pop("--partition", ["all"])
+    found = jobs() if in_all else []
     states = picked.get("--states", ["PENDING", "RUNNING", "COMPLETING"])
     found = [job for job in found if states == ["all"] or job["state"] in states]
     for option, field in (("--name", "name"), ("--user", "user"), ("--jobs", "id")):
@@ -452,6 +454,8 @@ def scontrol(words):
         print("Slurmctld(primary) at head1 is UP")
     elif words == ["--all", "-o", "show", "partition"]:
         print("PartitionName=all Default=YES Hidden=NO MaxTime=1-00:00:00 State=UP TotalCPUs=2 TotalNodes=2")
+    elif words == ["-o", "show", "reservation"]:
+        print("No reservations in the system")
     elif words[-2:] == ["show", "node"] and set(words[:-2]) <= {"-o", "--details"}:
         print("\n".join(map(node_line, read("nodes.json"))))
     elif words[:3] == ["-o", "show", "node"] and len(words) == 4:
