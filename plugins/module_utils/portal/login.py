@@ -34,6 +34,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings impo
 
 BYTES_AT_MOST, ANSWER_S = 16 << 10, 60
 LOGIN, ACCOUNT = "login", "account"
+# The codes of problems that an account has; all others are of whoever was to tell.
+NO_ACCOUNT, CLOSED = OF_ACCOUNTS = ("no_account", "closed_account")
 # PAM takes no longer one.
 PASSWORD_AT_MOST = 500
 # Of one name a password is checked at a time, and one after a wrong one so much later, whoever asks.
@@ -70,7 +72,7 @@ def answer(
     """
     question = QUESTION(json_object(given, BYTES_AT_MOST), "question")
     login = known.hub["login"]
-    name = accounts.find(question["user"], known.allowed_groups, known.least_uid).name
+    name = known.person(question["user"]).name
     try:
         if question["do"] == ACCOUNT:
             found = check(login["pam_service"], name)
@@ -91,7 +93,7 @@ def answer(
 
 
 def _refused(cause: str) -> Refused:
-    return Refused(cause, "ask the operators to open it", code="closed_account", subject="login")
+    return Refused(cause, "ask the operators to open it", code=CLOSED, subject="login")
 
 
 def main(words: Sequence[str] | None = None, path: str = settings.PATH, places: str = PLACES) -> int:

@@ -479,7 +479,13 @@ def refusal(status, text):
 def open_account(name):
     """The account of a person who may have sessions, and whom the host lets log in at present. Raises Refused."""
     account = account_of(name)
-    backend.ask(LOGIN_SOCKET, {"do": login.ACCOUNT, "user": account.name})
+    try:
+        backend.ask(LOGIN_SOCKET, {"do": login.ACCOUNT, "user": account.name})
+    except Refused as why:
+        # Who cannot say that it is open does not say that it is closed.
+        if isinstance(why, CallFailed) or why.problem.code in login.OF_ACCOUNTS:
+            raise
+        raise CallFailed(why.problem.cause, why.problem.remedy) from None
     return account
 
 
