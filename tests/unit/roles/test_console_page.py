@@ -57,13 +57,14 @@ def test_it_asks_for_metrics_that_somebody_gives() -> None:
 def test_a_gpu_that_is_fatal_or_of_which_nobody_knows_is_neither_free_nor_idle() -> None:
     names = ("isUsable", "isIdle", "isFree")
     functions = "".join(
-        str(re.search(rf"^const {name} = .*?;$", part("script"), re.DOTALL | re.MULTILINE)[0]) for name in names
+        one for name in names for one in re.findall(rf"^const {name} = .*?;$", part("script"), re.DOTALL | re.MULTILINE)
     )
-    cases = [
+    no_leases: list[dict[str, str]] = []
+    cases: list[tuple[dict[str, object], dict[str, object]]] = [
         ({"verdict": verdict, "use": 0, "leases": leases}, {"closed": "", "trouble": "", "reasons": reasons})
         for verdict in ("ok", "degraded", "fatal", "unknown")
         for reasons in ([], [{"verdict": "fatal"}])
-        for leases in ([], [{}])
+        for leases in (no_leases, [{}])
     ]
     script = (
         f"const some = value => value !== undefined;{functions}"
