@@ -74,10 +74,14 @@ def agent_page(node: str, time: float, now: float, looks: int = 60) -> str:
 
 
 def _slurm_node(name: str, used: int, state: str, reason: str = "") -> dict[str, Any]:
+    takes_jobs = name != SILENT and "DRAIN" not in state
     return {
         "name": name,
         "state": state,
         "reason": reason,
+        "takes_jobs": takes_jobs,
+        "gpus_free": GPUS - used if takes_jobs else 0,
+        "gpus_held": 0,
         "reason_by": "root",
         "reason_since": "",
         "in_service": name != SILENT,
@@ -103,6 +107,7 @@ def slurm_page(time: float, now: float) -> str:
             "name": name,
             "user": user,
             "partition": "batch",
+            "account": "default",
             "state": "RUNNING",
             "waits": False,
             "holder": False,
@@ -116,6 +121,7 @@ def slurm_page(time: float, now: float) -> str:
         "nodes": nodes,
         "partitions": [{"name": "batch", "state": "UP"}],
         "jobs": jobs,
+        "stuck": {},
         "waiting": {("batch", "Resources"): 7, ("batch", "Priority"): 3},
     }
     samples = [("slurm_controller_up", {}, 1.0), *metrics.samples(found)]

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -48,3 +51,28 @@ def test_it_asks_for_metrics_that_somebody_gives() -> None:
     asked = set(re.findall(r"\b(?:gpu|slurm|cephfs)_[a-z_]*[a-z]\b", part("script")))
     assert {"gpu_health_status", "gpu_lease_info", "slurm_node_available"} <= asked
     assert not asked - KNOWN - set(SLURM_METRICS)
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="there is no node to run the page's script")
+def test_a_gpu_that_is_fatal_or_of_which_nobody_knows_is_neither_free_nor_idle() -> None:
+    names = ("isUsable", "isIdle", "isFree")
+    functions = "".join(
+        one for name in names for one in re.findall(rf"^const {name} = .*?;$", part("script"), re.DOTALL | re.MULTILINE)
+    )
+    no_leases: list[dict[str, str]] = []
+    cases: list[tuple[dict[str, object], dict[str, object]]] = [
+        ({"verdict": verdict, "use": 0, "leases": leases}, {"closed": "", "trouble": "", "reasons": reasons})
+        for verdict in ("ok", "degraded", "fatal", "unknown")
+        for reasons in ([], [{"verdict": "fatal"}])
+        for leases in (no_leases, [{}])
+    ]
+    script = (
+        f"const some = value => value !== undefined;{functions}"
+        f"console.log(JSON.stringify({json.dumps(cases)}.map(([gpu, node]) => "
+        "{ gpu.node = node; return [isFree(gpu), isIdle(gpu)]; })))"
+    )
+    done = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    for (gpu, node), found in zip(cases, told, strict=True):
+        usable = gpu["verdict"] in ("ok", "degraded") and not node["reasons"]
+        assert found == [usable and not gpu["leases"], usable and bool(gpu["leases"])], (gpu, node)
