@@ -198,7 +198,7 @@ def test_what_is_not_known_to_be_its_own_is_not_told(
 
 
 def test_the_hub_hears_of_it_at_once_and_not_with_the_next_sample(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent_says(machine)
     sent: list[tuple[float, Any]] = []
@@ -216,7 +216,7 @@ def test_the_hub_hears_of_it_at_once_and_not_with_the_next_sample(
         return 600.0
 
     parents = [7]
-    for name, value in {**ENVIRONMENT, **ON_NODE}.items():
+    for name, value in {**ENVIRONMENT, **site.environment(), **ON_NODE}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(measure.time, "sleep", sleep)
     monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
