@@ -29,7 +29,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json im
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import json_object, object_of, text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import settings
 
 TIMEOUT_S = 15.0
 ANSWER_MOST, BLOBS_MOST = 16 << 20, 512 << 20
@@ -39,6 +38,7 @@ SESSION_S, SESSION_POLL_S = 240.0, 2.0
 SESSION = {"gpus": 0, "cpus": 1, "memory_gib": 1, "hours": 1}
 WATCHDOG = "Watchdog"
 # Of the portal's host: where people reach it, and who has signed its certificate.
+PORTAL_SETTINGS = "/etc/baremetal-gpu/portal/settings.json"
 PORTAL_AUTHORITY = "/etc/baremetal-gpu/portal/tls/ca.pem"
 SETTINGS_MOST = 1 << 20
 _PORTAL = object_of(
@@ -299,7 +299,7 @@ def portal(
 def _portal_of(port: int, token: str, root: str) -> Http:
     """The portal of this host, which proves itself before the token is shown to it. Raises NoAnswer."""
     try:
-        with open(below(root, settings.PATH), "rb") as file:
+        with open(below(root, PORTAL_SETTINGS), "rb") as file:
             url = _PORTAL(json_object(file.read(SETTINGS_MOST), SETTINGS_MOST), "it")["hub"]["public_url"]
         context = ssl.create_default_context(cafile=below(root, PORTAL_AUTHORITY))
     except (OSError, Malformed) as failure:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from aiohttp.abc import AbstractResolver
 from jupyterhub.app import JupyterHub
 from jupyterhub.utils import make_ssl_context
+from tornado import httpserver
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import identity
@@ -73,6 +74,27 @@ def _context():
     """It takes time to read, and sessions are asked each second until they answer."""
     hub = JupyterHub.instance()
     return make_ssl_context(hub.internal_ssl_key, hub.internal_ssl_cert, cafile=hub.internal_ssl_ca)
+
+
+def believe_the_proxy_alone():
+    """The hub's log has the address of whoever asks as the proxy tells it. A session may ask the hub itself, and would
+    tell any."""
+    begin, believe = httpserver._HTTPRequestContext.__init__, httpserver._HTTPRequestContext._apply_xheaders
+
+    def remember(self, stream, *more, **named):
+        begin(self, stream, *more, **named)
+        self.stream = stream
+
+    def believe_proxy(self, headers):
+        try:
+            certificate = self.stream.socket.getpeercert() or {}
+        except (AttributeError, ValueError):
+            return
+        if (("commonName", "proxy-client"),) in certificate.get("subject", ()):
+            believe(self, headers)
+
+    httpserver._HTTPRequestContext.__init__ = remember
+    httpserver._HTTPRequestContext._apply_xheaders = believe_proxy
 
 
 async def listener(name, address, port):

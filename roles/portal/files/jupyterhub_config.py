@@ -887,6 +887,7 @@ c.JupyterHub.hub_connect_url = HUB["hub_connect_url"]
 c.JupyterHub.internal_ssl = True
 c.JupyterHub.internal_certs_location = CERTIFICATES
 c.JupyterHub.trusted_alt_names = [hub_tls.name_of(HUB[name]) for name in ("hub_connect_url", "public_url")]
+hub_tls.believe_the_proxy_alone()
 c.JupyterHubHTTPClient.connector_options = {"resolver": hub_tls.Resolver()}
 # Whether each user's sessions have an origin of their own, which no other one's and no page of the hub has.
 OWN_ORIGINS = bool(HUB.get("own_origins"))
