@@ -7,8 +7,10 @@ JupyterHub, its proxy and Chromium are the real ones, and the scheduler is a sta
 from __future__ import annotations
 
 import re
+import ssl
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,6 +145,26 @@ def test_the_hub_is_on_its_own_origin_alone(portal: Portal, evil: str) -> None:
         answer = Browser(portal).get("/hub/login", Host=f"{name}:{portal.port}")
         assert answer.url.startswith(portal.url)
         assert Browser(portal).ask("/hub/login", b"x=y", Host=f"{name}:{portal.port}").status == 421
+
+
+def test_nobody_is_in_the_hubs_log_with_an_address_of_choice(portal: Portal, evil: str) -> None:
+    forged = {"X-Real-IP": "203.0.113.9", "X-Forwarded-For": "203.0.113.9"}
+    # With what bob's session has, at the hub itself; and through the proxy.
+    assert portal.ask_hub("/hub/login?by=bob", None, "user-bob", **forged) == 200
+    assert (
+        Browser(portal).get("/hub/login?by=proxy", X_Real_IP="203.0.113.9", X_Forwarded_For="203.0.113.9").status == 200
+    )
+    for way in ("bob", "proxy"):
+        portal.until(lambda way=way: f"/hub/login?by={way}" in portal.log(), 20, "it is not in the log")
+    assert "203.0.113.9" not in portal.log()
+
+
+def test_without_a_certificate_nobody_asks_the_hub_itself(portal: Portal) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    # It is refused by TLS, which tells it only once somebody reads.
+    with pytest.raises(OSError, match=r"\S"):
+        urllib.request.urlopen(f"https://127.0.0.1:{portal.hub_port}/hub/login", timeout=20, context=context)
 
 
 def test_cookies_are_those_of_their_host(portal: Portal, evil: str) -> None:

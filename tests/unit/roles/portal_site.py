@@ -14,8 +14,11 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -372,6 +375,21 @@ class Portal:
                 return found
             time.sleep(1)
         return pytest.fail(f"{what}:\n{self.log()[-4000:]}")
+
+    def ask_hub(self, path: str, data: bytes | None, known_as: str, **headers: str) -> int:
+        """Ask the hub itself, without the proxy, as sessions do; the status of the answer.
+
+        :param known_as: whose certificate it is: user-alice for a session of alice.
+        """
+        tls = self.base / "state" / "tls"
+        context = ssl.create_default_context(cafile=str(tls / "hub-ca" / "hub-ca.crt"))
+        context.load_cert_chain(tls / known_as / f"{known_as}.crt", tls / known_as / f"{known_as}.key")
+        request = urllib.request.Request(f"https://127.0.0.1:{self.hub_port}{path}", data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as answer:
+            return answer.code
 
     def run(self, name: str, *words: str, text: str = "") -> str:
         """What a command of the stand-in says to a person."""
