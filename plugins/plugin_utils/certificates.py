@@ -38,6 +38,8 @@ DAY_S = 86400
 AUTHORITY_DAYS = 3650
 # Names and addresses; nothing that a file's name or a certificate cannot hold.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+", re.ASCII)
+# What every host below a name has.
+_BELOW = "*."
 
 
 class Unreadable(Exception):
@@ -166,7 +168,7 @@ class Pair:
             return f"{self.certificate} is not from the authority {authority}"
         if _ends_within(certificate, valid_s):
             return f"{self.certificate} ends in less than {valid_s // DAY_S} days"
-        missing = sorted({alternative(name) for name in names} - _names(certificate))
+        missing = sorted({alternative(name) for name in names} - names_of(certificate))
         if missing:
             return f"{self.certificate} is not for {', '.join(missing)}"
         return ""
@@ -181,8 +183,8 @@ def _ends_within(certificate: x509.Certificate, seconds: int) -> bool:
     return certificate.not_valid_after_utc < _now() + timedelta(seconds=seconds)
 
 
-def _names(certificate: x509.Certificate) -> set[str]:
-    """As `alternative` writes them."""
+def names_of(certificate: x509.Certificate) -> set[str]:
+    """What it is for, as `alternative` writes them."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -238,7 +240,7 @@ class Authority(Pair):
         :raises Refused: if a name cannot be in a certificate, or the authority cannot sign.
         """
         pair, names = self.pair(name), sorted(set(names))
-        wrong = [alternative(one) for one in names if not _PLAIN.fullmatch(one)]
+        wrong = [alternative(one) for one in names if not _PLAIN.fullmatch(one.removeprefix(_BELOW))]
         if wrong or not names:
             raise Refused(f"{', '.join(wrong) or 'nothing'} cannot be in a certificate", "correct the name")
         try:

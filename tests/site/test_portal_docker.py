@@ -63,6 +63,7 @@ class Site(Pages):
             "portal_secrets_path": str(base / ".secrets" / "portal.json"),
             "portal_tls_path": str(base / ".secrets" / "portal-tls"),
             "portal_names": [self.address],
+            "portal_origins": "one_for_people_who_trust_each_other",
             "portal_limits": {"gpus": 2, "cpus": 2, "memory_gib": 2, "hours": 2},
             "portal_scheduler": "docker",
             "portal_ssh": False,

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
+import functools
 import hashlib
+import http.client
 import json
 import re
 import shutil
@@ -22,6 +25,9 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import json_object, object_of, text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 TIMEOUT_S = 15.0
@@ -31,6 +37,13 @@ SESSION_S, SESSION_POLL_S = 240.0, 2.0
 # The smallest session; a GPU is left to those who need one.
 SESSION = {"gpus": 0, "cpus": 1, "memory_gib": 1, "hours": 1}
 WATCHDOG = "Watchdog"
+# Of the portal's host: where people reach it, and who has signed its certificate.
+PORTAL_SETTINGS = "/etc/baremetal-gpu/portal/settings.json"
+PORTAL_AUTHORITY = "/etc/baremetal-gpu/portal/tls/ca.pem"
+SETTINGS_MOST = 1 << 20
+_PORTAL = object_of(
+    {"hub": object_of({"public_url": text(r"https://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?")}, keep=True)}, keep=True
+)
 MANIFESTS = ", ".join(
     f"application/vnd.{kind}"
     for kind in (
@@ -61,13 +74,43 @@ class NoAnswer(Exception):
     """The text says why."""
 
 
-class Http:
-    """Requests to one server, through no proxy."""
+class _ThisHost(http.client.HTTPSConnection):
+    """Asks this host, which need not know itself by its name. Its certificate is for the name."""
 
-    def __init__(self, base: str, context: ssl.SSLContext | None = None, headers: Mapping[str, str] | None = None):
+    def connect(self) -> None:
+        name, self.host = self.host, "127.0.0.1"
+        try:
+            http.client.HTTPConnection.connect(self)
+        finally:
+            self.host = name
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=name)  # type: ignore[attr-defined]
+
+
+class _OnThisHost(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._made = functools.partial(_ThisHost, context=context)
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(self._made, req)
+
+
+class Http:
+    """Requests to one server, through no proxy.
+
+    :param here: whether it is on this host, under whatever name.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        context: ssl.SSLContext | None = None,
+        headers: Mapping[str, str] | None = None,
+        here: bool = False,
+    ):
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
         if context is not None:
-            handlers.append(urllib.request.HTTPSHandler(context=context))
+            handlers.append(_OnThisHost(context) if here else urllib.request.HTTPSHandler(context=context))
         self._base, self._headers = base.rstrip("/"), dict(headers or {})
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -82,6 +125,15 @@ class Http:
             return answer
         except (OSError, ValueError) as failure:
             raise NoAnswer(f"{self._base}: {getattr(failure, 'reason', None) or failure}") from failure
+
+    def below(self, url: str) -> Http:
+        """The same for a server whose name is below this one's, which has the URL. Raises NoAnswer."""
+        there, own = urllib.parse.urlsplit(url), urllib.parse.urlsplit(self._base)
+        if there.scheme != own.scheme or not there.netloc.endswith(f".{own.netloc}"):
+            raise NoAnswer(f"{one_line(url, 200)} is not below {self._base}")
+        made = copy.copy(self)
+        made._base = f"{there.scheme}://{there.netloc}"
+        return made
 
     def ask(self, path: str, method: str = "GET", body: Any = None, accept: str = "*/*") -> tuple[int, bytes]:
         with self.open(path, method, body, accept) as answer:
@@ -223,15 +275,12 @@ def portal(
     http: Http | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    root: str = "/",
 ) -> dict[str, Any]:
     """{error, version, session, session_error, seconds}: session is whether one began and answered, null if untried."""
     found: dict[str, Any] = {"error": None, "version": None, "session": None, "session_error": None, "seconds": None}
-    if http is None:
-        # On loopback, where the certificate has no name of its own.
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        http = Http(f"https://127.0.0.1:{port}", context, {"Authorization": f"token {token}"} if token else {})
     try:
+        http = http or _portal_of(port, token, root)
         found["version"] = one_line(http.document("/hub/api/")["version"], 50)
     except NoAnswer as failure:
         found["error"] = one_line(failure, 300)
@@ -245,6 +294,19 @@ def portal(
         except NoAnswer as failure:
             found.update(session=False, session_error=one_line(failure, 300))
     return found
+
+
+def _portal_of(port: int, token: str, root: str) -> Http:
+    """The portal of this host, which proves itself before the token is shown to it. Raises NoAnswer."""
+    try:
+        with open(below(root, PORTAL_SETTINGS), "rb") as file:
+            url = _PORTAL(json_object(file.read(SETTINGS_MOST), SETTINGS_MOST), "it")["hub"]["public_url"]
+        context = ssl.create_default_context(cafile=below(root, PORTAL_AUTHORITY))
+    except (OSError, Malformed) as failure:
+        raise NoAnswer(f"how the portal of this host is reached cannot be read: {failure}") from failure
+    name = urllib.parse.urlsplit(url).hostname
+    url = f"https://{name}{'' if port == 443 else f':{port}'}"
+    return Http(url, context, {"Authorization": f"token {token}"} if token else {}, here=True)
 
 
 def _session(http: Http, clock: Callable[[], float], sleep: Callable[[float], None]) -> dict[str, Any]:
@@ -264,7 +326,9 @@ def _session(http: Http, clock: Callable[[], float], sleep: Callable[[float], No
             if clock() - started > SESSION_S:
                 raise NoAnswer(f"the session is not ready after {SESSION_S:.0f} s")
             sleep(SESSION_POLL_S)
-        http.document(f"/user/{user}/api/status")
+        url = str(row.get("url") or "")
+        # Where sessions have origins of their own, the hub tells the whole of it.
+        (http.below(url) if "://" in url else http).document(f"/user/{user}/api/status")
         return {"session": True, "seconds": round(clock() - started, 1)}
     finally:
         with contextlib.suppress(NoAnswer):

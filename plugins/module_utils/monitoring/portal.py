@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import ssl
 import time
 from collections.abc import Mapping
@@ -43,17 +44,21 @@ SHAPE = object_of(
         "notices_failed": whole(),
     }
 )
-# Port, whether with TLS, and path; what is wrong, empty where it answers.
-Ask = Callable[[int, bool, str], str]
+# Port, directory of the hub's certificates where it is the hub, and path; what is wrong, empty where it answers.
+Ask = Callable[[int, str, str], str]
 
 
-def ask(port: int, is_tls: bool, path: str) -> str:
-    """Whether a server of this host answers. Its certificate is for its name, and is not checked for this."""
-    connection = (
-        http.client.HTTPSConnection("127.0.0.1", port, timeout=ANSWER_S, context=_unchecked())
-        if is_tls
-        else http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
-    )
+def ask(port: int, certificates: str, path: str) -> str:
+    """Whether a server of this host answers.
+
+    The hub wants a certificate of those that it knows, and proves itself. The proxy's is for its name, and is not
+    checked for this: nothing is shown to it.
+    """
+    try:
+        context = _of_hub(certificates) if certificates else _unchecked()
+    except OSError as why:
+        return f"the certificates in {certificates} cannot be read: {one_line(why.strerror or why)}"
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=ANSWER_S, context=context)
     try:
         connection.request("GET", path)
         status = connection.getresponse().status
@@ -62,6 +67,13 @@ def ask(port: int, is_tls: bool, path: str) -> str:
         return f"port {port} does not answer: {one_line(why) or type(why).__name__}"
     finally:
         connection.close()
+
+
+def _of_hub(directory: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=os.path.join(directory, "hub-ca", "hub-ca.crt"))
+    own = os.path.join(directory, "proxy-client", "proxy-client")
+    context.load_cert_chain(f"{own}.crt", f"{own}.key")
+    return context
 
 
 def _unchecked() -> ssl.SSLContext:
@@ -82,8 +94,8 @@ def condition(hub_port: int, port: int, told: str, ask: Ask = ask) -> dict[str, 
     except (OSError, Malformed) as failure:
         why = f"{told} cannot be read: {one_line(getattr(failure, 'strerror', None) or failure)}"
     return {
-        "hub": ask(hub_port, False, "/hub/health"),
-        "proxy": ask(port, True, "/_chp_healthz"),
+        "hub": ask(hub_port, os.path.join(os.path.dirname(told), "tls"), "/hub/health"),
+        "proxy": ask(port, "", "/_chp_healthz"),
         "told": row,
         "why": why,
     }

@@ -35,7 +35,7 @@ def head(wanted: Wanted, variables: Mapping[str, str], port: str) -> list[str]:
     return [
         f"directory={shlex.quote(wanted.directory)}",
         f"export {measure.GPUS}={wanted.gpus}",
-        f'export JUPYTERHUB_SERVICE_URL="http://0.0.0.0:{port}"{shlex.quote(prefix)}',
+        f'export JUPYTERHUB_SERVICE_URL="https://0.0.0.0:{port}"{shlex.quote(prefix)}',
     ]
 
 

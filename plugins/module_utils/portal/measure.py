@@ -21,6 +21,7 @@ import re
 import resource
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ from typing import Any, Callable
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN, parse
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import samples
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import identity, samples
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus as slurm_gpus
 
 # How often GPUs are looked at: what they did is known for the last second only.
@@ -47,8 +48,10 @@ JOB = re.compile(r"[0-9]+:([^:]*):((?:/[^/]+)*/(?:job_[0-9]+|mesos/[0-9a-f]{8}-[
 SSHD = ("sshd", "sshd-session")
 # How many GPUs the session has, where the scheduler does not tell it by CUDA_VISIBLE_DEVICES.
 GPUS = "GPUOPS_SESSION_GPUS"
-# Address -> what is there, as JSON. Raises OSError, Malformed.
+# Path at the session's server -> what is there, as JSON. Raises OSError, Malformed.
 Fetch = Callable[[str], Any]
+# OpenSSL's X509_V_FLAG_PARTIAL_CHAIN, for which Python 3.9 has no name: a certificate that is trusted needs no issuer.
+PARTIAL_CHAIN = 0x80000
 
 
 # --- the job's processes ---------------------------------------------------------------------------------------------
@@ -168,19 +171,19 @@ def failed_gpus(environment: Mapping[str, str], root: str = "/") -> list[dict[st
 # --- its server ------------------------------------------------------------------------------------------------------
 
 
-def kernels(fetch: Fetch, server: str) -> tuple[bool | None, float | None]:
+def kernels(fetch: Fetch) -> tuple[bool | None, float | None]:
     """Whether a kernel computes, and when something last went through one; None for what is not known."""
     try:
-        rows = fetch(f"{server}api/kernels")
+        rows = fetch("api/kernels")
         return any(row["execution_state"] == "busy" for row in rows), _latest(rows)
     except (OSError, *MISSHAPEN):
         return None, None
 
 
-def terminals(fetch: Fetch, server: str) -> float | None:
+def terminals(fetch: Fetch) -> float | None:
     """When something last went through a terminal."""
     try:
-        return _latest(fetch(f"{server}api/terminals"))
+        return _latest(fetch("api/terminals"))
     except (OSError, *MISSHAPEN) as why:
         # A server whose environment has none says so.
         return 0.0 if getattr(why, "code", None) == 404 else None
@@ -192,10 +195,11 @@ def _latest(rows: Sequence[Mapping[str, Any]]) -> float:
     )
 
 
-def server_of(environment: Mapping[str, str]) -> str:
-    """Where the session's server is reached from here."""
+def servers_of(environment: Mapping[str, str]) -> list[str]:
+    """Where the session's server may be reached from here: it takes a later port where another program has its own."""
     given = urllib.parse.urlsplit(environment["JUPYTERHUB_SERVICE_URL"])
-    return f"{given.scheme}://127.0.0.1:{given.port}{given.path.rstrip('/')}/"
+    first = given.port or 0
+    return [f"https://127.0.0.1:{port}{given.path.rstrip('/')}/" for port in range(first, first + identity.PORTS)]
 
 
 # --- all of it -------------------------------------------------------------------------------------------------------
@@ -215,7 +219,6 @@ class Session:
     ) -> None:
         self._environment, self._fetch, self._run, self._root = environment, fetch, run, root
         self._clock, self._own = clock, own
-        self._server = server_of(environment)
         self._group = group_of_job(root)
         self._gpus: list[float | None] = []
         self._failed: list[dict[str, str]] = []
@@ -249,7 +252,7 @@ class Session:
         busiest = max(known, default=0.0)
         # One look that failed may have missed something; one that saw use has seen it.
         ratio = busiest if busiest or (self._gpus and len(known) == len(self._gpus)) else None
-        busy, kernel_at = kernels(self._fetch, self._server)
+        busy, kernel_at = kernels(self._fetch)
         self._at, self._cpu, self._connections, self._gpus = at, cpu, there, []
         return {
             "server": self._environment.get("JUPYTERHUB_SERVER_NAME", ""),
@@ -257,47 +260,79 @@ class Session:
             "cores": cores,
             "kernel_busy": busy,
             "kernel_at": kernel_at,
-            "terminal_at": terminals(self._fetch, self._server),
+            "terminal_at": terminals(self._fetch),
             "traffic": moved,
             **({"failed": self._failed} if self._failed else {}),
         }
 
 
 class Web:
-    """The session's server and the hub, to both of which the session's token is shown."""
+    """The session's server and the hub. Each proves itself before the session's token is shown to it.
+
+    Raises KeyError where the session was given no certificates.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._token = environment["JUPYTERHUB_API_TOKEN"]
-        self._hub = environment["JUPYTERHUB_API_URL"].rstrip("/").rpartition("/")[0]
-        handlers: list[Any] = [urllib.request.ProxyHandler({})]
-        if "JUPYTERHUB_SSL_KEYFILE" in environment:
-            # Not every session needs it, and it takes time to load.
-            import ssl
+        self._hub_url = environment["JUPYTERHUB_API_URL"].rstrip("/").rpartition("/")[0]
+        self._servers = servers_of(environment)
+        own = environment["JUPYTERHUB_SSL_CERTFILE"]
+        # It takes time to load, and not every program of the bundle needs it.
+        import ssl
 
-            context = ssl.create_default_context(cafile=environment["JUPYTERHUB_SSL_CLIENT_CA"])
-            context.load_cert_chain(environment["JUPYTERHUB_SSL_CERTFILE"], environment["JUPYTERHUB_SSL_KEYFILE"])
-            context.check_hostname = False
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-        self._opener = urllib.request.build_opener(*handlers)
+        hub = ssl.create_default_context(cafile=environment["JUPYTERHUB_SSL_CLIENT_CA"])
+        hub.load_cert_chain(own, environment["JUPYTERHUB_SSL_KEYFILE"])
+        # The server has the session's own certificate, and nobody else has its key.
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        server.check_hostname = False
+        server.load_verify_locations(own)
+        server.verify_flags = ssl.VerifyFlags(server.verify_flags | PARTIAL_CHAIN)
+        self._hub, self._server = map(_opener, (hub, server))
 
-    def _ask(self, url: str, data: bytes | None = None) -> Any:
+    def _ask(self, opener: urllib.request.OpenerDirector, url: str, data: bytes | None = None) -> Any:
         headers = {"Authorization": f"token {self._token}", "Content-Type": "application/json"}
+        if not url.startswith("https://"):
+            raise OSError("it is no address of TLS")
         try:
-            with self._opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_S) as answer:
+            with opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_S) as answer:
                 return parse(answer.read(ANSWER_AT_MOST))
         except http.client.HTTPException as why:
             raise OSError(f"the answer was cut: {type(why).__name__}") from why
 
-    def get(self, url: str) -> Any:
-        return self._ask(url)
+    def get(self, path: str) -> Any:
+        """What the session's server has there. Raises OSError, Malformed."""
+        failure: OSError = OSError("it has no port")
+        for _number in range(len(self._servers)):
+            try:
+                return self._ask(self._server, f"{self._servers[0]}{path}")
+            except urllib.error.HTTPError:
+                raise
+            except OSError as why:
+                failure = why
+            # The next one is asked first from now on.
+            self._servers.append(self._servers.pop(0))
+        raise failure
 
     def send(self, sample: Mapping[str, Any]) -> float:
         """In how many seconds the hub wants the next one."""
         try:
-            wanted = self._ask(f"{self._hub}/portal/sample", json.dumps(sample).encode())["next_s"]
+            wanted = self._ask(self._hub, f"{self._hub_url}/portal/sample", json.dumps(sample).encode())["next_s"]
             return min(max(float(wanted), 1.0), 600.0)
         except (OSError, *MISSHAPEN):
             return samples.INTERVAL_S
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """It would show the token elsewhere."""
+
+    def redirect_request(self, *given: Any) -> None:
+        return None
+
+
+def _opener(context: Any) -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _NoRedirect
+    )
 
 
 def main(words: Sequence[str] | None = None, root: str = "/") -> int:
@@ -305,7 +340,11 @@ def main(words: Sequence[str] | None = None, root: str = "/") -> int:
         sys.stderr.write(f"{__doc__}\n")
         return 2
     environment, parent = dict(os.environ), os.getppid()
-    web = Web(environment)
+    try:
+        web = Web(environment)
+    except KeyError as why:
+        sys.stderr.write(f"portal-measure: this is no session of the portal: it has no {why.args[0]}\n")
+        return 1
     session = Session(environment, web.get, root=root)
     look_due, due = time.monotonic(), time.monotonic() + LOOK_S
     while os.getppid() == parent:

@@ -19,10 +19,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json im
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, ssh
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, identity, ssh
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import DOCKER, Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import DOCKER, MARATHON, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import diagnosis, queue, submission
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import SIGNALLED
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Wanted
@@ -52,6 +52,10 @@ CERTIFICATES = {
 PEM = re.compile(r"[A-Za-z0-9+/=\n -]{0,65536}", re.ASCII)
 # Its news comes from the internet.
 QUIET = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")
+# What measures the session asks its server, too, and has no certificate of the hub's; who asks has a token or a login.
+WORDS = (*QUIET, "--ServerApp.client_ca=")
+# Where another program has the port, and the scheduler does not give it.
+NEXT_PORTS = f"--ServerApp.port_retries={identity.PORTS - 1}"
 
 WAITS, RUNS, ENDED = "waits", "runs", "ended"
 # Anybody's jobs may have that name. What is learned of each user's is bounded, so that nobody's hide another's.
@@ -117,7 +121,8 @@ def job(
     else:
         own = request.environment.startswith("~/")
         prefix = account.home + request.environment[1:] if own else settings.environments[request.environment]
-        command = _command(prefix, environment, certificates, settings.ssh_ports)
+        words = WORDS if settings.scheduler == MARATHON else (*WORDS, NEXT_PORTS)
+        command = _command(prefix, environment, certificates, settings.ssh_ports, words)
     return Wanted(
         name=JOB,
         user=account.name,
@@ -186,7 +191,11 @@ fi"""
 
 
 def _command(
-    prefix: str, environment: Mapping[str, str], certificates: Mapping[str, str], ssh_ports: tuple[int, int] | None
+    prefix: str,
+    environment: Mapping[str, str],
+    certificates: Mapping[str, str],
+    ssh_ports: tuple[int, int] | None,
+    words: Sequence[str],
 ) -> str:
     """A session in the environment of a directory."""
     files, exports = _certificates(certificates)
@@ -210,7 +219,7 @@ def _command(
         FULL,
         # A node without it has sessions that are never stopped for being idle.
         f"if test -x {MEASURE}; then {MEASURE} >/dev/null 2>&1 & fi",
-        f"{program} {' '.join(QUIET)}",
+        f"{program} {' '.join(words)}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -228,7 +237,7 @@ def _in_container(environment: Mapping[str, str], certificates: Mapping[str, str
         f"command -v {PROGRAM} >/dev/null || {{ echo 'the image has no {PROGRAM}'; exit 127; }}",
         'cd "$HOME" || exit 1',
         f"python3 -I {MEASURE} >/dev/null 2>&1 &",
-        f"exec {PROGRAM} {' '.join(QUIET)}",
+        f"exec {PROGRAM} {' '.join(WORDS)}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -238,7 +247,7 @@ INSIDE = f""". "$1/variables"
 export JUPYTER_PATH="$1/jupyter${{JUPYTER_PATH:+:$JUPYTER_PATH}}"
 test -x "${{SHELL:-}}" || export SHELL=/bin/sh
 command -v {PROGRAM} >/dev/null || {{ echo 'the image has no {PROGRAM}'; exit 127; }}
-cd "$HOME" && exec {PROGRAM} {" ".join(QUIET)}"""
+cd "$HOME" && exec {PROGRAM} {" ".join((*WORDS, NEXT_PORTS))}"""
 
 
 def _in_image(
@@ -466,6 +475,15 @@ FORGOTTEN = Problem(
     "the scheduler does not know of it any more",
     "",
     "start it again; the operators may find in the scheduler's accounting or log how it ended",
+)
+
+
+UNPROVED = Problem(
+    "unproved",
+    "",
+    "the portal has new certificates, with which it and this session do not know each other",
+    "",
+    "start it again. What you saved is in your home",
 )
 
 

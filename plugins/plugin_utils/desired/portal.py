@@ -35,7 +35,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import DOCKER, MARATHON, SCHEDULERS
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files, image_catalogue, portal_ssh
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import (
+    certificate_files,
+    certificates,
+    image_catalogue,
+    portal_ssh,
+)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import have_left
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
@@ -53,8 +58,18 @@ USER = "baremetal-gpu-portal"
 ETC = "/etc/baremetal-gpu/portal"
 TLS = f"{ETC}/tls"
 SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json", "config.py", "proxy.env", "made-of"))
-# The configuration loads them from beside itself.
-HUB_PARTS = ("hub_environments.py", "hub_own.py", "hub_people.py", "hub_places.py", "hub_watch.py")
+# The configuration loads them from beside itself, but for the one that makes the certificates of hub and proxy.
+CERTIFICATES_PROGRAM = "hub_certificates.py"
+HUB_PARTS = (
+    *("hub_environments.py", "hub_own.py", "hub_people.py", "hub_places.py", "hub_tls.py", "hub_watch.py"),
+    CERTIFICATES_PROGRAM,
+)
+# What the proxy does beside what it has options for.
+PROXY_PART = "proxy.js"
+# Whether the sessions of each user have an origin of their own. To refuse it is to say who the users are.
+OWN_ORIGINS, ONE_ORIGIN = ORIGINS = ("own", "one_for_people_who_trust_each_other")
+# A host below the portal's that nobody has.
+BELOW = "gpuops-checks-the-wildcard"
 SHARE = "/usr/share/baremetal-gpu/portal"
 # Marathon's login, which is root's, and the authority of masters that speak nothing but TLS.
 MARATHON_FILE, MASTERS_AUTHORITY = marathon_backend.PATH, f"{ETC}/masters-ca.pem"
@@ -66,6 +81,8 @@ OPT = "/opt/baremetal-gpu"
 # The environment that nodes get from the wheels.
 OWN = {"name": "notebook", "path": f"{OPT}/notebook"}
 STATE = "/var/lib/baremetal-gpu-portal"
+# The certificates with which the hub, the proxy and sessions prove themselves to each other.
+HUB_TLS = f"{STATE}/tls"
 HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
 SESSION_SOCKET, SESSION = "baremetal-gpu-portal-session.socket", "baremetal-gpu-portal-session@.service"
 LOGIN_SOCKET, LOGIN_UNIT = "baremetal-gpu-portal-login.socket", "baremetal-gpu-portal-login@.service"
@@ -89,6 +106,8 @@ _DATABASE = re.compile(
 )
 # psycopg's wheel uses it, so that it gets the distribution's updates.
 LIBPQ = "libpq5"
+# Cookies and wildcards of certificates want a dot in the name below which they are.
+_HOST_NAME = re.compile(r"(?=.{4,200}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]", re.ASCII)
 _PREFIX = re.compile(r"/[A-Za-z0-9._/@+=-]{1,200}", re.ASCII)
 _PYTHON = re.compile(r"3\.[0-9]{1,2}", re.ASCII)
 WRITTEN = {"mode": "0644", **ROOT_OWNS}
@@ -112,19 +131,21 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         cluster_certificates has returned, and ``proxy_token`` may be empty until the tasks have read them; ``check``,
         whether nothing is to be changed; ``image_catalogue``; ``cluster_secrets``, those of Mesos by principal.
     :param facts: ``python``, major and minor version of the host's Python; ``docker``, the version of its Docker where
-        sessions are containers, empty where none answers.
+        sessions are containers, empty where none answers; ``addresses``, what the host finds under the portal's name
+        and under one below it (`looked_up`), by these names.
     :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
         the commands of Slurm; ``nodes``, those on which sessions run; ``hostvars``; ``mesos``, where sessions are apps
         of Marathon: ``marathons`` and ``masters`` by their URLs, ``http_user`` of the former, ``operator``, the login
         of the latter, and ``authority``, which signs theirs.
     :return: With the parts `environment`, what the module wheel_environment is given; `install` and `service`, two
         documents, between which that is made; `certificates`, what is asked of the module cluster_certificates; `url`;
-        `look`, the nodes whose driver an image depends on and nobody knows yet.
+        `look`, the nodes whose driver an image depends on and nobody knows yet; `names`, those whose addresses
+        the plan needs.
     """
     what = params["kind"]
     where = f"{OPT}/{'portal' if what == HUB_WHEELS else 'notebook'}"
     parts: Document = {"environment": {"path": where, "state": "absent"}, "install": {}, "service": {}}
-    parts |= {"certificates": [], "url": _url(params, peers), "look": []}
+    parts |= {"certificates": [], "url": _url(params, peers), "look": [], "names": looked_up(params, peers)}
     if params["state"] == "absent":
         in_session = what == SESSION_WHEELS or params["scheduler"] == DOCKER
         parts |= {
@@ -179,9 +200,62 @@ def _problems(
     elif host not in peers["logins"]:
         cause = f"{host} has no commands of Slurm"
         yield Problem("no_slurm", host, cause, "", f"add {host} to the group slurm_logins")
-    yield from wrong_files("portal_tls_files", params["tls_files"])
+    wrong_tls_files = wrong_files("portal_tls_files", params["tls_files"])
+    yield from wrong_tls_files
+    yield from _wrong_origins(params, facts.get("addresses", {}), peers, bool(wrong_tls_files))
     yield from _wrong_settings(params)
     yield from _wrong_images(params, peers)
+
+
+def looked_up(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[str]:
+    """The names whose addresses the plan needs: the portal's, and one below it."""
+    is_asked = params["kind"] == HUB_WHEELS and params["state"] != "absent" and params["origins"] == OWN_ORIGINS
+    name = _name(params, peers)
+    return [name, f"{BELOW}.{name}"] if is_asked and _HOST_NAME.fullmatch(name) else []
+
+
+def _wrong_origins(
+    params: Mapping[str, Any], addresses: Mapping[str, Any], peers: Mapping[str, Any], has_wrong_files: bool
+) -> Iterator[Problem]:
+    """What sessions with origins of their own need: a name, and all below it in DNS and in the certificate."""
+    if params["origins"] not in ORIGINS:
+        remedy = f"choose {OWN_ORIGINS}, or read 'Origins' in docs/portal.md for what {ONE_ORIGIN} means"
+        yield wrong("portal_origins", "there is no such choice", params["origins"], remedy)
+        return
+    if params["origins"] != OWN_ORIGINS:
+        return
+    name, instead = _name(params, peers), f"or read 'Origins' in docs/portal.md for what {ONE_ORIGIN} means"
+    if not _HOST_NAME.fullmatch(name):
+        cause = "sessions get names below the portal's, and no browser takes them below this one"
+        remedy = f"set portal_name to a whole name such as portal.example.org, {instead}"
+        yield wrong("portal_name", cause, name, remedy)
+        return
+    there, below = ([str(one) for one in addresses.get(one, [])] for one in looked_up(params, peers))
+    if not below:
+        cause = f"{peers['host']} finds no address of the names below {name}, such as alice.{name}"
+        remedy = f"add *.{name} to the DNS with the address of {name}, {instead}"
+        yield Problem("no_wildcard_name", "portal_name", cause, f"{BELOW}.{name}", remedy)
+    elif there and not set(there) & set(below) and not all(map(_is_this_host, there)):
+        cause = f"the names below {name} have another address than it"
+        remedy = f"give *.{name} the address of {name} in the DNS, {instead}"
+        yield Problem("no_wildcard_name", "portal_name", cause, f"{', '.join(below)}, not {', '.join(there)}", remedy)
+    if params["tls_files"] and not has_wrong_files:
+        yield from _wrong_certificate(str(params["tls_files"]["certificate"]), name, instead)
+
+
+def _wrong_certificate(path: str, name: str, instead: str) -> Iterator[Problem]:
+    try:
+        names = certificates.names_of(certificates.read_certificates(path)[0])
+    except (OSError, certificates.Unreadable):
+        # Who puts it on the host tells why.
+        return
+    # A browser takes the name of a server without regard to case.
+    if f"dns:*.{name}".lower() not in map(str.lower, names):
+        remedy = f"get one that is for {name} and *.{name}, {instead}"
+        cause = f"the certificate is not for *.{name}, where sessions are"
+        yield Problem(
+            "no_wildcard_certificate", "portal_tls_files", cause, f"{path}: {', '.join(sorted(names))}", remedy
+        )
 
 
 def _wrong_marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
@@ -406,14 +480,24 @@ def _is_window(minutes: int) -> bool:
 # --- the documents ---------------------------------------------------------------------------------------------------
 
 
+def _name(params: Mapping[str, Any], peers: Mapping[str, Any]) -> str:
+    return str(params["name"] or peers["host"])
+
+
+def _hub_host(peers: Mapping[str, Any]) -> str:
+    """Where sessions reach the hub."""
+    return str(peers["address"] or peers["host"])
+
+
 def _url(params: Mapping[str, Any], peers: Mapping[str, Any]) -> str:
-    name = params["name"] or peers["host"]
+    name = _name(params, peers)
     return f"https://{name}{'' if params['port'] == 443 else ':' + str(params['port'])}"
 
 
 def _wanted(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
     given = params["tls_files"]
-    names = (peers["host"], params["name"], peers["address"], *params["names"])
+    below = [f"*.{_name(params, peers)}"] if params["origins"] == OWN_ORIGINS else []
+    names = (peers["host"], params["name"], *below, peers["address"], *params["names"])
     row: Document = {"name": peers["host"], "names": list(dict.fromkeys(filter(None, names)))}
     return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
 
@@ -504,7 +588,7 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         }
         for row in params["environments"]
     ]
-    hub = f"http://{peers['address'] or peers['host']}:{params['hub_port']}"
+    hub = f"https://{_hub_host(peers)}:{params['hub_port']}"
     return {
         "limits": dict(params["limits"]),
         "limits_by_group": {name: dict(row) for name, row in params["limits_by_group"].items()},
@@ -517,9 +601,10 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         "hub": {
             "login": {"kind": params["login"], "pam_service": PAM_SERVICE, "options": dict(params["login_options"])},
             "db_url": params["database"],
-            "proxy_api_url": f"http://127.0.0.1:{PROXY_API_PORT}",
+            "proxy_api_url": f"https://127.0.0.1:{PROXY_API_PORT}",
             "public_url": _url(params, peers),
-            "hub_bind_url": f"http://0.0.0.0:{params['hub_port']}",
+            "own_origins": params["origins"] == OWN_ORIGINS,
+            "hub_bind_url": f"https://0.0.0.0:{params['hub_port']}",
             "hub_connect_url": hub,
             "named_servers": params["named_servers"],
             "wait_minutes": params["wait_minutes"],
@@ -563,6 +648,11 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         "backup": BACKUP,
         "backups": params["backups"],
         "state": STATE,
+        "hub_tls": HUB_TLS,
+        "hub_names": [certificates.alternative(one) for one in (_hub_host(peers), _name(params, peers))],
+        "certificates_program": f"{ETC}/{CERTIFICATES_PROGRAM}",
+        "proxy_part": f"{SHARE}/{PROXY_PART}",
+        "origin": _url(params, peers) if params["origins"] == OWN_ORIGINS else "",
     }
     # A copy of a file is no copy of a database elsewhere.
     gone = BACKUP_UNITS if params["database"] else ()
@@ -595,7 +685,10 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         {"path": f"/etc/pam.d/{PAM_SERVICE}", "content": pam, **WRITTEN},
         {"path": SHARE.rpartition("/")[0], **DIRECTORY},
         {"path": SHARE, **DIRECTORY},
-        {"path": f"{SHARE}/now.html", "content": (files / "now.html").read_text(encoding="utf-8"), **WRITTEN},
+        *(
+            {"path": f"{SHARE}/{name}", "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
+            for name in ("now.html", PROXY_PART)
+        ),
         {"path": f"{SHARE}/templates", **DIRECTORY},
         *(
             {"path": f"{SHARE}/templates/{path.name}", "content": path.read_text(encoding="utf-8"), **WRITTEN}
@@ -611,6 +704,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
     ]
     jump = portal_ssh.present(params["ssh_port"]) if params["ssh"] else portal_ssh.absent()
     parts = [f"{ETC}/{name}" for name in HUB_PARTS]
+    of_proxy = [TOKEN, f"{TLS}/*", f"{ETC}/{CERTIFICATES_PROGRAM}", f"{SHARE}/{PROXY_PART}"]
     of_hub = [SETTINGS, CONFIG, *parts, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
     return {
         "files": [*own, *jump["files"]],
@@ -618,7 +712,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
             *jump["units"],
             _unit(SESSION_SOCKET, unit_path(SESSION_SOCKET)),
             _unit(LOGIN_SOCKET, unit_path(LOGIN_SOCKET)),
-            _unit(PROXY, TOKEN, f"{TLS}/*", unit_path(PROXY), "node-configurable-http-proxy"),
+            _unit(PROXY, *of_proxy, unit_path(PROXY), "node-configurable-http-proxy"),
             _unit(HUB, *of_hub),
             _stopped(BACKUP_TIMER) if gone else _unit(BACKUP_TIMER, unit_path(BACKUP_TIMER)),
         ],
@@ -650,7 +744,11 @@ def _absent_units() -> Document:
         BACKUP,
     )
     jump = portal_ssh.absent()
-    shared = (f"{SHARE}/now.html", *(f"{SHARE}/templates/{path.name}" for path in _templates()))
+    shared = (
+        f"{SHARE}/now.html",
+        f"{SHARE}/{PROXY_PART}",
+        *(f"{SHARE}/templates/{path.name}" for path in _templates()),
+    )
     return {
         "units": [
             *jump["units"],

@@ -255,6 +255,12 @@ class IdleHandler(BaseHandler):
         found = {spawner.name: await self._watch.told(spawner) for spawner in there}
         self.set_header("Content-Type", "application/json")
         self.set_header("Cache-Control", "no-store")
+        self.set_header("Vary", "Origin")
+        # JupyterLab shows it, and is on the origin of the sessions of whoever asks; no other one may read it.
+        own = self.current_user.host
+        if own and self.request.headers.get("Origin") == own:
+            self.set_header("Access-Control-Allow-Origin", own)
+            self.set_header("Access-Control-Allow-Credentials", "true")
         self.finish(json.dumps(found))
 
 

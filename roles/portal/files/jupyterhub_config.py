@@ -31,7 +31,7 @@ from jupyterhub.spawner import Spawner, SpawnException
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import object_session
 from tornado import web
-from traitlets import Any, Dict, Float, Integer, default
+from traitlets import Any, Dict, Float, Integer, Unicode, default
 
 LIBRARY = os.environ.get("PORTAL_LIBRARY", "/usr/libexec/baremetal-gpu/portal-library")
 SETTINGS = os.environ.get("PORTAL_SETTINGS", "/etc/baremetal-gpu/portal/settings.json")
@@ -65,6 +65,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
     docker_backend,
     form,
     hub_variables,
+    identity,
     login,
     marathon_backend,
     markup,
@@ -81,6 +82,7 @@ hub_environments = loaded("baremetal_gpu_hub_environments", Path(__file__).with_
 hub_own = loaded("baremetal_gpu_hub_own", Path(__file__).with_name("hub_own.py"))
 hub_people = loaded("baremetal_gpu_hub_people", Path(__file__).with_name("hub_people.py"))
 hub_places = loaded("baremetal_gpu_hub_places", Path(__file__).with_name("hub_places.py"))
+hub_tls = loaded("baremetal_gpu_hub_tls", Path(__file__).with_name("hub_tls.py"))
 
 # JupyterHub puts it there.
 c = get_config()  # noqa: F821
@@ -93,6 +95,8 @@ FRESH_S = 5
 TAKEN_S = 30
 SWEEP_S = float(os.environ.get("PORTAL_SWEEP_S", "60"))
 POLL_S = 1
+# Where the certificates of the hub, the proxy and sessions are.
+CERTIFICATES = f"{STATE}/tls"
 # A login that is refused takes so long, whatever is wrong with it; so many passwords are checked at a time.
 REFUSED_S, CHECKS_AT_ONCE = 2.0, 8
 if KNOWN.scheduler == settings.SLURM:
@@ -194,10 +198,14 @@ class SessionSpawner(Spawner):
     job = Any(0)
     submitted = Float(0.0)
     at_port = Integer(0)
+    # By what it proves itself, and which authority says so; empty for one that cannot.
+    identity = Unicode()
+    authority = Unicode()
     ended = Dict()
     # Why its job goes on though the hub has given it up.
     unstopped = ""
     _submission = None
+    _taken = frozenset()
     _waits_since = 0.0
 
     @default("options_form")
@@ -251,6 +259,7 @@ class SessionSpawner(Spawner):
         state = super().get_state()
         if self.job:
             state.update(job=self.job, submitted=self.submitted, port=self.at_port)
+            state.update(identity=self.identity, authority=self.authority)
         if self.ended:
             state["ended"] = dict(self.ended)
         return state
@@ -259,11 +268,12 @@ class SessionSpawner(Spawner):
         super().load_state(state)
         self.job, self.submitted = state.get("job", 0), state.get("submitted", 0.0)
         self.at_port, self.ended = state.get("port", 0), state.get("ended", {})
+        self.identity, self.authority = state.get("identity", ""), state.get("authority", "")
 
     def clear_state(self):
         """How it ended stays, for the form."""
         super().clear_state()
-        self.job, self.submitted, self.at_port = 0, 0.0, 0
+        self.job, self.submitted, self.at_port, self.identity = 0, 0.0, 0, ""
 
     def _keep(self):
         """The hub itself would keep the job only once the server answers; a hub that is restarted finds it again."""
@@ -276,17 +286,25 @@ class SessionSpawner(Spawner):
         """What JupyterHub itself gives a server, and nothing of the hub's."""
         return {name: value for name, value in super().get_env().items() if name in hub_variables.NAMES}
 
+    async def create_certs(self):
+        self.identity, self.authority = identity.made(), hub_tls.authority(CERTIFICATES)
+        self.ssl_alt_names, self.ssl_alt_names_include_local = [f"DNS:{identity.certified(self.identity)}"], False
+        return await super().create_certs()
+
     async def move_certs(self, paths):
         names = {"key": "keyfile", "certificate": "certfile", "authority": "cafile"}
         self._certificates = {name: Path(paths[key]).read_text() for name, key in names.items()}
         return paths
 
     def _free_port(self):
-        """One that no other session of the portal has: those of a node must differ."""
-        taken = {spawner.at_port for spawner in spawners()}
+        """The first of those that it may take, which no other session of the portal has: those of a node must
+        differ."""
         first, last = KNOWN.ports
-        free = [port for port in range(first, last + 1) if port not in taken]
-        return random.SystemRandom().choice(free)
+        taken = {(spawner.at_port - first) // identity.PORTS for spawner in spawners() if spawner.at_port}
+        all_places = range((last + 1 - first) // identity.PORTS)
+        # Where all are given away those of other nodes are free, and a session takes the next one.
+        free = [place for place in all_places if place not in taken] or all_places
+        return first + identity.PORTS * random.SystemRandom().choice(free)
 
     async def start(self):
         try:
@@ -324,7 +342,7 @@ class SessionSpawner(Spawner):
             server=self.name,
             request=request,
             variables=self.get_env(),
-            certificates=getattr(self, "_certificates", {}) if self.internal_ssl else {},
+            certificates=self._certificates,
         )
         self.job, self.submitted = answer["job"], time.time()
         self._keep()
@@ -345,12 +363,18 @@ class SessionSpawner(Spawner):
             await asyncio.sleep(POLL_S)
 
     async def _answers(self, address):
-        try:
-            _reader, writer = await asyncio.wait_for(asyncio.open_connection(address, self.at_port), 2)
-        except (OSError, TimeoutError):
-            return False
-        writer.close()
-        return True
+        """The port at which the session has proved itself; 0 while it has not."""
+        first, _last = KNOWN.ports
+        # The session may have had to take a later one, and the hub was restarted since.
+        least = self.at_port if BACKEND.gives_port else self.at_port - (self.at_port - first) % identity.PORTS
+        ports = range(least, least + (1 if BACKEND.gives_port else identity.PORTS))
+        found = await asyncio.gather(*(hub_tls.listener(self.identity, address, port) for port in ports))
+        taken = frozenset(port for port, is_it in zip(ports, found, strict=True) if is_it is False)
+        if taken - self._taken:
+            text = "Another program than the session %s of %s listens on %s, at the ports: %s"
+            self.log.warning(text, self.job, self._log_name, address, ", ".join(map(str, sorted(taken))))
+        self._taken = taken
+        return next((port for port, is_it in zip(ports, found, strict=True) if is_it), 0)
 
     async def _exception(self, problem):
         self._note(problem)
@@ -389,6 +413,8 @@ class SessionSpawner(Spawner):
         """None while it waits or runs, and while the scheduler does not answer: then it goes on as it is."""
         if not self.job:
             return 0
+        if self.authority != hub_tls.authority(CERTIFICATES):
+            return await self._end_unproved()
         one, lives = await self._session(), BACKEND.keeps_ended
         if isinstance(one, session.Session):
             if one.state != session.ENDED:
@@ -406,15 +432,29 @@ class SessionSpawner(Spawner):
                 self.log.warning("The session %s is not taken away yet: %s", self.job, why)
         return 1
 
+    async def _end_unproved(self):
+        """End one that began before it could prove itself to this hub, or this hub to it."""
+        self._note(session.UNPROVED)
+        self.log.warning("Ending the session %s of %s: %s", self.job, self._log_name, session.UNPROVED)
+        try:
+            await order("cancel", self.user.name, job=self.job)
+        except Refused as why:
+            # It is looked for again and again.
+            self.log.warning("The session %s is not taken away yet: %s", self.job, why)
+        return 1
+
     async def get_url(self):
         """Where it is. A hub that was restarted while it waited learns that here."""
         there = await self._wait(lambda one: one if one.node else None)
         if BACKEND.gives_port:
             self.at_port = there.port
             self._keep()
-        address = await asyncio.to_thread(BACKEND.address, there)
-        await self._wait(lambda one: self._answers(address))
-        return f"{'https' if self.internal_ssl else 'http'}://{address}:{self.at_port}{self.server.base_url}"
+        address = await asyncio.to_thread(lambda: hub_tls.ip_of(BACKEND.address(there)))
+        self.at_port = await self._wait(lambda one: self._answers(address))
+        self._keep()
+        # JupyterHub would keep that of a server which had not answered yet.
+        self.server.proto = "https"
+        return f"https://{identity.host(self.identity, address)}:{self.at_port}{self.server.base_url}"
 
     async def stop(self, now=False):
         if self._submission is not None and not self._submission.done():
@@ -462,6 +502,8 @@ class SessionSpawner(Spawner):
             return {"progress": 20, "message": f"Job {one.job} waits: {one.why}.{start}"}
         if one.state == session.RUNS:
             first = " Its image is fetched before that, where it is new there." if ENVIRONMENTS.image_of(self) else ""
+            if self._taken:
+                first += " Another program of the node has its port: it takes another one."
             return {"progress": 60, "message": f"Job {one.job} runs on {one.node}. Its server is starting.{first}"}
         return {"progress": 90, "message": str(one.ended)}
 
@@ -848,6 +890,17 @@ c.ConfigurableHTTPProxy.api_url = HUB["proxy_api_url"]
 c.JupyterHub.bind_url = HUB["public_url"]
 c.JupyterHub.hub_bind_url = HUB["hub_bind_url"]
 c.JupyterHub.hub_connect_url = HUB["hub_connect_url"]
+c.JupyterHub.internal_ssl = True
+c.JupyterHub.internal_certs_location = CERTIFICATES
+c.JupyterHub.trusted_alt_names = [hub_tls.name_of(HUB[name]) for name in ("hub_connect_url", "public_url")]
+hub_tls.believe_the_proxy_alone()
+c.JupyterHubHTTPClient.connector_options = {"resolver": hub_tls.Resolver()}
+# Whether each user's sessions have an origin of their own, which no other one's and no page of the hub has.
+OWN_ORIGINS = bool(HUB.get("own_origins"))
+if OWN_ORIGINS:
+    c.JupyterHub.subdomain_host = HUB["public_url"]
+    # A cookie of the hub's, or of a user's sessions, cannot be set by those of another.
+    c.JupyterHub.cookie_host_prefix_enabled = True
 c.JupyterHub.db_url = HUB.get("db_url") or f"sqlite:///{STATE}/jupyterhub.sqlite"
 c.JupyterHub.cookie_secret_file = f"{STATE}/cookie_secret"
 c.JupyterHub.extra_handlers = [
@@ -858,7 +911,11 @@ c.JupyterHub.extra_handlers = [
     *ENVIRONMENTS.handlers,
     *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),
 ]
-c.JupyterHub.tornado_settings = {"headers": {"X-Content-Type-Options": "nosniff"}}
+c.JupyterHub.tornado_settings = {
+    "headers": {"X-Content-Type-Options": "nosniff"},
+    "cookie_options": {"samesite": "Lax", "secure": True},
+    "xsrf_cookie_kwargs": {"samesite": "Lax", "secure": True},
+}
 c.JupyterHub.template_vars = {
     "portal_idle": WATCH.banner,
     "portal_ssh": bool(HUB.get("ssh")),

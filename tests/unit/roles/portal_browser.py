@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import http.client
 import http.cookiejar
 import json
 import re
@@ -14,15 +15,19 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 PASSWORD = "correct horse"
+# The host of a portal on this machine.
+NAME = "portal.example.org"
 
 
 class Place(Protocol):
     """A portal.
 
     :ivar url: where it is reached.
+    :ivar own_origins: whether the sessions of each user have a host of their own.
     """
 
     url: str
+    own_origins: bool
 
 
 class Answer:
@@ -34,11 +39,34 @@ class Answer:
         return json.loads(self.text)
 
 
+class _Here(http.client.HTTPSConnection):
+    """Asks this machine, whatever the host is called: a portal's sessions have names of their own below its own."""
+
+    def connect(self) -> None:
+        host = self.host
+        self.host = "127.0.0.1" if host == NAME or host.endswith(f".{NAME}") else host
+        try:
+            super().connect()
+        finally:
+            self.host = host
+
+
+class _Handler(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(_Here, request, context=self._context)
+
+
 class Redirects(urllib.request.HTTPRedirectHandler):
     are_followed = True
 
     def redirect_request(self, *given: Any) -> urllib.request.Request | None:
         return super().redirect_request(*given) if self.are_followed else None
+
+
+def origin_of(portal: Place, path: str) -> str:
+    """Where a path is: sessions are elsewhere than the hub."""
+    found = re.match("/user/([a-z0-9-]+)/", path)
+    return portal.url.replace("://", f"://{found[1]}.") if found and portal.own_origins else portal.url
 
 
 class Browser:
@@ -52,13 +80,13 @@ class Browser:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
-            urllib.request.HTTPSHandler(context=context),
+            _Handler(context=context),
             urllib.request.HTTPCookieProcessor(self.cookies),
             self._redirects,
         )
 
     def ask(self, path: str, data: bytes | None = None, method: str | None = None, **headers: str) -> Answer:
-        url = path if "://" in path.partition("?")[0] else f"{self.portal.url}{path}"
+        url = path if "://" in path.partition("?")[0] else f"{origin_of(self.portal, path)}{path}"
         request = urllib.request.Request(
             url, data, {name.replace("_", "-"): value for name, value in headers.items()}, method=method
         )

@@ -14,8 +14,11 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +31,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.portal import IN_LAB
 from tests import portal_programs
 from tests.unit.project.tree import ROOT
-from tests.unit.roles.portal_browser import PASSWORD, Browser
+from tests.unit.roles.portal_browser import NAME, PASSWORD, Browser
 
 FILES = ROOT / "roles" / "portal" / "files"
 STAND_IN = ROOT / "tests" / "simulators" / "slurm" / "commands.py"
@@ -95,6 +98,7 @@ class Portal:
     :param people: the accounts of people, by name; those of the group `lab` may have sessions.
     :param hub: settings of the hub that differ, and `idle` those for when sessions end because nobody uses them.
     :param sweep_s: how often the hub looks for sessions that nobody knows, and for accounts that are closed.
+    :param own_origins: whether the sessions of each user have an origin of their own.
     :param mounts: further commands of the shell in the mount namespace of each of its programs.
     """
 
@@ -107,6 +111,7 @@ class Portal:
         hub: Mapping[str, Any] | None = None,
         mounts: str = "",
         sweep_s: float = 60,
+        own_origins: bool = True,
         **settings: Any,
     ) -> None:
         self.sweep_s = sweep_s
@@ -118,7 +123,7 @@ class Portal:
                 parent.chmod(parent.stat().st_mode | 0o011)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port, self.api_port, self.hub_port = free_ports(3)
-        self.url = f"https://127.0.0.1:{self.port}"
+        self.url, self.own_origins = f"https://{NAME}:{self.port}", own_origins
         self._write_commands(nodes, mounts)
         self._write_accounts()
         self._write_settings(settings, hub or {}, idle or {})
@@ -202,10 +207,11 @@ class Portal:
             "hub": {
                 "login": {"kind": "pam", "pam_service": "baremetal-gpu-portal", "options": {}},
                 "db_url": "",
-                "proxy_api_url": f"http://127.0.0.1:{self.api_port}",
+                "proxy_api_url": f"https://127.0.0.1:{self.api_port}",
                 "public_url": self.url,
-                "hub_bind_url": f"http://127.0.0.1:{self.hub_port}",
-                "hub_connect_url": f"http://127.0.0.1:{self.hub_port}",
+                "own_origins": self.own_origins,
+                "hub_bind_url": f"https://127.0.0.1:{self.hub_port}",
+                "hub_connect_url": f"https://127.0.0.1:{self.hub_port}",
                 "named_servers": 2,
                 "wait_minutes": 60,
                 "idle": {"default": None, "by_group": {}, "sample_s": 40.0, "webhook": "", "mail_domain": "", **idle},
@@ -276,6 +282,17 @@ class Portal:
             )
 
     def start_proxy(self) -> None:
+        """As the role's unit does."""
+        tls = self.base / "state" / "tls"
+        words = [str(self.environment / "bin" / "python"), str(FILES / "hub_certificates.py"), str(tls)]
+        subprocess.run([*words, "IP:127.0.0.1", f"DNS:{NAME}"], check=True, capture_output=True)
+        words = [
+            f"--{kind}-ssl-{what}" for kind in ("api", "client") for what in ("request-cert", "reject-unauthorized")
+        ]
+        for kind in ("api", "client"):
+            own = tls / f"proxy-{kind}"
+            words += [f"--{kind}-ssl-key={own}/proxy-{kind}.key", f"--{kind}-ssl-cert={own}/proxy-{kind}.crt"]
+            words.append(f"--{kind}-ssl-ca={tls}/proxy-{kind}-ca_trust.crt")
         self._start(
             "proxy",
             self.proxy_program,
@@ -283,10 +300,16 @@ class Portal:
             f"--port={self.port}",
             "--api-ip=127.0.0.1",
             f"--api-port={self.api_port}",
-            f"--default-target=http://127.0.0.1:{self.hub_port}",
-            "--error-target=http://127.0.0.1:1/",
+            f"--default-target=https://127.0.0.1:{self.hub_port}",
+            "--error-target=https://127.0.0.1:1/",
             f"--ssl-key={self.base / 'key.pem'}",
             f"--ssl-cert={self.base / 'certificate.pem'}",
+            *(["--host-routing"] if self.own_origins else []),
+            *words,
+            # Where Debian has modules, whoever's Node.js it is.
+            NODE_PATH="/usr/share/nodejs",
+            NODE_OPTIONS=f"--require={FILES / 'proxy.js'}",
+            PORTAL_HUB=self.url if self.own_origins else "",
         )
 
     def start_helper(self) -> None:
@@ -352,6 +375,21 @@ class Portal:
                 return found
             time.sleep(1)
         return pytest.fail(f"{what}:\n{self.log()[-4000:]}")
+
+    def ask_hub(self, path: str, data: bytes | None, known_as: str, **headers: str) -> int:
+        """Ask the hub itself, without the proxy, as sessions do; the status of the answer.
+
+        :param known_as: whose certificate it is: user-alice for a session of alice.
+        """
+        tls = self.base / "state" / "tls"
+        context = ssl.create_default_context(cafile=str(tls / "hub-ca" / "hub-ca.crt"))
+        context.load_cert_chain(tls / known_as / f"{known_as}.crt", tls / known_as / f"{known_as}.key")
+        request = urllib.request.Request(f"https://127.0.0.1:{self.hub_port}{path}", data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as answer:
+            return answer.code
 
     def run(self, name: str, *words: str, text: str = "") -> str:
         """What a command of the stand-in says to a person."""

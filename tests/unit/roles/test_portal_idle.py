@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -92,13 +91,7 @@ def token_of(portal: Portal, name: str) -> str:
 
 def send(portal: Portal, row: object, **headers: str) -> int:
     """A sample, by the way that sessions take; the status of the answer."""
-    url = f"http://127.0.0.1:{portal.hub_port}/hub/portal/sample"
-    request = urllib.request.Request(url, json.dumps(row).encode(), headers)
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as answer:
-        return answer.code
+    return portal.ask_hub("/hub/portal/sample", json.dumps(row).encode(), "user-alice", **headers)
 
 
 def keep(browser: Browser, page: Answer, server: str = "") -> Answer:

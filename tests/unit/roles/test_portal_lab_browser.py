@@ -38,8 +38,9 @@ class Hub:
             def do_GET(self) -> None:
                 is_there = hub.told is not None and self.path == "/hub/portal/idle"
                 self.send_response(200 if is_there else 404)
-                # JupyterLab is at another port here.
-                self.send_header("Access-Control-Allow-Origin", "*")
+                # JupyterLab is on another origin, as where sessions have their own.
+                self.send_header("Access-Control-Allow-Origin", self.headers.get("Origin", ""))
+                self.send_header("Access-Control-Allow-Credentials", "true")
                 self.end_headers()
                 self.wfile.write(json.dumps(hub.told).encode() if is_there else b"<html>")
 

@@ -41,7 +41,7 @@
 
   async function ask(hub, server) {
     try {
-      const answer = await fetch(hub + "portal/idle", { credentials: "same-origin" });
+      const answer = await fetch(hub + "portal/idle", { credentials: "include" });
       const told = (await answer.json())[server] || {};
       show(told.text || "", hub + "home", told.keep !== false);
     } catch (error) {
@@ -50,10 +50,12 @@
   }
 
   function activate() {
-    const { hubPrefix, hubServerName } = settings();
+    const { hubHost, hubPrefix, hubServerName } = settings();
     if (!hubPrefix) return;
-    ask(hubPrefix, hubServerName || "");
-    setInterval(() => ask(hubPrefix, hubServerName || ""), EVERY_MS);
+    // The hub has another host, where sessions have origins of their own.
+    const hub = (hubHost || "") + hubPrefix;
+    ask(hub, hubServerName || "");
+    setInterval(() => ask(hub, hubServerName || ""), EVERY_MS);
   }
 
   const plugin = { id: "baremetal-gpu-portal:idle", autoStart: true, activate };

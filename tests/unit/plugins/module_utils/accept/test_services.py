@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import shutil
 import subprocess
 import threading
 
@@ -13,6 +14,8 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.accept import services
 from ansible_collections.baremetal.gpu.plugins.module_utils.accept.services import Http, NoAnswer
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificates
+from tests.unit.plugins.module_utils.portal.tls_site import serving
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -233,8 +236,53 @@ def test_without_a_token_only_the_hub_is_asked(server):
     assert {path for _command, path, _token, _body in server.asked} == {"/hub/api/"}
 
 
-def test_a_hub_that_is_gone_is_told():
-    assert "refused" in services.portal(1, "x")["error"]
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory):
+    """A host of a portal: its root, and its authority with certificates of the portal and of one of its sessions."""
+    base = tmp_path_factory.mktemp("portal")
+    etc = base / "etc" / "baremetal-gpu" / "portal"
+    (etc / "tls").mkdir(parents=True)
+    (etc / "settings.json").write_text(json.dumps({"hub": {"public_url": "https://portal.example.org"}}))
+    authority = certificates.Authority(str(base / "site"))
+    authority.make()
+    authority.sign("portal", ["portal.example.org", "*.portal.example.org"], 2)
+    authority.sign("other", ["localhost", "127.0.0.1"], 2)
+    shutil.copy(authority.certificate, etc / "tls" / "ca.pem")
+    return str(base), authority
+
+
+def test_a_hub_that_is_gone_is_told(portal, tmp_path):
+    assert "refused" in services.portal(1, "x", root=portal[0])["error"]
+    assert "cannot be read" in services.portal(1, "x", root=str(tmp_path))["error"]
+
+
+def test_the_portal_proves_itself_before_the_token_is_shown_to_it(portal):
+    root, authority = portal
+    with serving(authority.pair("portal")) as server:
+        server.says = json.dumps({"version": "6.1.1", "name": "alice", "servers": {"": {"ready": True}}}).encode()
+        assert services.portal(server.server_port, "secret", root=root)["version"] == "6.1.1"
+        assert {token for _path, token, _body in server.came} == {"token secret"}
+    for pair in (authority.pair("other"), None):
+        with serving(pair) as other:
+            assert services.portal(other.server_port, "secret", root=root)["error"]
+            assert other.came == []
+
+
+def test_a_session_is_asked_at_its_own_origin(portal):
+    root, authority = portal
+    with serving(authority.pair("portal")) as server:
+        base = f"https://portal.example.org:{server.server_port}"
+        http = services._portal_of(server.server_port, "secret", root)
+        http.below(base.replace("portal", "alice.portal")).document("/user/alice/api/status")
+        assert [path for path, _token, _body in server.came] == ["/user/alice/api/status"]
+        for url in (
+            "https://evil.example",
+            base,
+            base.replace("portal", "evilportal"),
+            "http://alice.portal.example.org",
+        ):
+            with pytest.raises(NoAnswer, match="is not below"):
+                http.below(f"{url}/user/alice/")
 
 
 def test_what_a_login_lacks_is_named(tmp_path):

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition impo
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import portal
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS
 from tests.unit.plugins.exposition import parse
+from tests.unit.plugins.module_utils.portal.tls_site import Site, serving
 
 TOLD: dict[str, Any] = {
     "at": 1000.0,
@@ -36,8 +35,8 @@ def told(tmp_path: Path) -> Path:
 
 
 def answers(hub: str = "", proxy: str = "") -> Any:
-    asked = {(8081, False, "/hub/health"): hub, (443, True, "/_chp_healthz"): proxy}
-    return lambda *words: asked[words]
+    asked = {(8081, "/hub/health"): hub, (443, "/_chp_healthz"): proxy}
+    return lambda port, _certificates, path: asked[port, path]
 
 
 def condition(told: Path, **answer: str) -> dict[str, Any]:
@@ -89,41 +88,42 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None
     assert found["told"] is None
 
 
-class Server:
-    """One that answers with a status."""
-
-    def __init__(self, status: int) -> None:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(status)
-                self.end_headers()
-
-            def log_message(self, *words: object) -> None:
-                """Nothing on the screen."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+@pytest.fixture(scope="module")
+def hub_tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str]:
+    """A site, and what the hub has of it."""
+    base = tmp_path_factory.mktemp("hub")
+    site = Site(base)
+    for name, source in (
+        ("hub-ca/hub-ca.crt", site.authority),
+        ("proxy-client/proxy-client.crt", site.pair("hub").certificate),
+        ("proxy-client/proxy-client.key", site.pair("hub").key),
+    ):
+        (base / name).parent.mkdir(exist_ok=True)
+        shutil.copy(source, base / name)
+    return site, str(base)
 
 
-@pytest.fixture(params=[200, 503])
-def server(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
-    made = Server(request.param)
-    yield made.port, request.param
-    made.stop()
+@pytest.mark.parametrize("status", [200, 503])
+def test_only_a_server_that_is_well_answers(hub_tls: tuple[Site, str], status: int) -> None:
+    site, directory = hub_tls
+    with serving(site.pair("hub"), clients_of=site.authority) as server:
+        server.status = status
+        said = portal.ask(server.server_port, directory, "/hub/health")
+        assert said == ("" if status == 200 else f"port {server.server_port} answers with status 503")
+    with serving(None) as plain:
+        assert "does not answer" in portal.ask(plain.server_port, "", "/")
+    assert "does not answer" in portal.ask(1, "", "/")
 
 
-def test_only_a_server_that_is_well_answers(server: tuple[int, int]) -> None:
-    port, status = server
-    said = portal.ask(port, False, "/hub/health")
-    assert said == ("" if status == 200 else f"port {port} answers with status 503")
-    # It has no TLS.
-    assert "does not answer" in portal.ask(port, True, "/")
-    assert "does not answer" in portal.ask(1, False, "/")
+def test_another_program_in_the_place_of_the_hub_is_no_hub(hub_tls: tuple[Site, str]) -> None:
+    site, directory = hub_tls
+    with serving(site.pair("bob")) as other:
+        assert "does not answer" in portal.ask(other.server_port, directory, "/hub/health")
+        assert other.came == []
+
+
+def test_a_hub_whose_certificates_cannot_be_read_is_told(tmp_path: Path) -> None:
+    assert "cannot be read" in portal.ask(1, str(tmp_path), "/hub/health")
 
 
 def test_a_portal_that_is_well_has_no_problems(told: Path) -> None:

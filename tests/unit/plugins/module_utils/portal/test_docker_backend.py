@@ -169,7 +169,7 @@ def test_the_script_runs_the_server_of_the_image_with_its_variables(site: Site) 
     done = subprocess.run(["sh", path], env=environment, capture_output=True, text=True, check=False)
     output = site.base / "alice" / "gpuops-jobs" / "portal-session" / "output.log"
     assert (done.returncode, done.stdout) == (0, "")
-    assert output.read_text() == f"http://0.0.0.0:8888/user/alice/ {site.base / 'alice'} 1\n"
+    assert output.read_text() == f"https://0.0.0.0:8888/user/alice/ {site.base / 'alice'} 1\n"
     assert output.stat().st_mode & 0o777 == 0o600
     environment["PATH"] = "/usr/bin:/bin"
     assert subprocess.run(["sh", path], env=environment, check=False).returncode == 127

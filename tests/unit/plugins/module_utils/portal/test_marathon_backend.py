@@ -251,7 +251,7 @@ def test_a_session_may_be_started_once_and_an_end_is_a_failure(tmp_path: Path) -
     runs = [subprocess.run(["sh", "-c", cmd], env={"PORT0": "31005"}, check=False).returncode for _number in range(2)]
     assert runs == [marathon_backend.WELL, marathon_backend.AGAIN]
     said = (directory / "output.log").read_text()
-    assert said == f"http://0.0.0.0:31005/user/alice/ {tmp_path}\n"
+    assert said == f"https://0.0.0.0:31005/user/alice/ {tmp_path}\n"
 
 
 def test_a_prefix_that_is_more_than_a_word_is_refused() -> None:
@@ -321,7 +321,7 @@ def test_an_order_is_an_app_as_the_user_and_the_token_is_in_a_script_of_the_user
 ) -> None:
     web = Web()
     program = Program(monkeypatch, web)
-    variables = {**TOKEN, "JUPYTERHUB_SERVICE_URL": "http://0.0.0.0:0/user/alice/"}
+    variables = {**TOKEN, "JUPYTERHUB_SERVICE_URL": "https://0.0.0.0:0/user/alice/"}
     answer = program.do(do="submit", user="alice", server="train", request=REQUEST, variables=variables)
     ((argv, script),) = program.calls
     assert argv[:2] == ["as", "alice"]

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
-import threading
 import time
 import urllib.error
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +19,14 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
+from tests.unit.plugins.module_utils.portal.tls_site import Site, serving
 
 JOB = "system.slice/slurmstepd.scope/job_12"
 TEN = "2026-11-28T10:00:00.000000Z"
 ENVIRONMENT = {
-    "JUPYTERHUB_SERVICE_URL": "http://0.0.0.0:21001/user/alice/",
+    "JUPYTERHUB_SERVICE_URL": "https://0.0.0.0:21001/user/alice/",
     "JUPYTERHUB_API_TOKEN": "word",
-    "JUPYTERHUB_API_URL": "http://127.0.0.1:8081/hub/api",
+    "JUPYTERHUB_API_URL": "https://127.0.0.1:8081/hub/api",
     "JUPYTERHUB_SERVER_NAME": "second",
     "CUDA_VISIBLE_DEVICES": "0",
 }
@@ -74,8 +72,8 @@ def smi(use: str = "0\n", apps: str = "", status: int = 0) -> Any:
 
 
 def answers(kernels: Any = (), terminals: Any = ()) -> Any:
-    def fetch(url: str) -> Any:
-        found = {"kernels": kernels, "terminals": terminals}[url.removeprefix("http://127.0.0.1:21001/user/alice/api/")]
+    def fetch(path: str) -> Any:
+        found = {"kernels": kernels, "terminals": terminals}[path.removeprefix("api/")]
         if isinstance(found, Exception):
             raise found
         return found
@@ -200,7 +198,7 @@ def test_what_is_not_known_to_be_its_own_is_not_told(
 
 
 def test_the_hub_hears_of_it_at_once_and_not_with_the_next_sample(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent_says(machine)
     sent: list[tuple[float, Any]] = []
@@ -218,7 +216,7 @@ def test_the_hub_hears_of_it_at_once_and_not_with_the_next_sample(
         return 600.0
 
     parents = [7]
-    for name, value in {**ENVIRONMENT, **ON_NODE}.items():
+    for name, value in {**ENVIRONMENT, **site.environment(), **ON_NODE}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(measure.time, "sleep", sleep)
     monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
@@ -445,51 +443,87 @@ def test_an_environment_without_terminals_has_no_use_of_them(machine: Machine) -
     assert Session(machine, answers((), refused)).sample()["terminal_at"] is None
 
 
-def test_an_answer_that_is_cut_is_no_end_of_the_program() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _address = server.accept()
-            connection.recv(1 << 16)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
-            connection.close()
-
-        threading.Thread(target=answer, daemon=True).start()
-        web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": f"http://127.0.0.1:{server.getsockname()[1]}/hub/api"})
-        assert web.send({}) == samples.INTERVAL_S
+# --- the hub and the server ------------------------------------------------------------------------------------------
 
 
-# --- the hub ---------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return Site(tmp_path_factory.mktemp("site"))
 
 
-@pytest.fixture
-def hub() -> Iterator[tuple[int, list[tuple[str, str, Any]], list[bytes]]]:
-    """Its port, what came to it, and what it answers."""
-    came: list[tuple[str, str, Any]] = []
-    says: list[bytes] = [b'{"next_s": 5}']
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            came.append((self.path, self.headers["Authorization"], sent))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(says[0])
-
-        def log_message(self, *words: object) -> None:
-            """Nothing on the screen."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port, came, says
-        server.shutdown()
+def web(site: Site, hub: int = 1, server: int = 1) -> measure.Web:
+    return measure.Web(
+        {
+            **ENVIRONMENT,
+            **site.environment(),
+            "JUPYTERHUB_API_URL": f"https://127.0.0.1:{hub}/hub/api",
+            "JUPYTERHUB_SERVICE_URL": f"https://0.0.0.0:{server}/user/alice/",
+        }
+    )
 
 
-def test_a_sample_goes_to_the_hub_with_the_sessions_token(hub: tuple[int, list[Any], list[bytes]]) -> None:
-    port, came, _says = hub
-    web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api"})
-    assert web.send({"server": ""}) == 5.0
-    assert came == [("/hub/portal/sample", "token word", {"server": ""})]
+def test_an_answer_that_is_cut_is_no_end_of_the_program(site: Site) -> None:
+    with serving(site.pair("hub")) as hub:
+        hub.says = b"{"
+        assert web(site, hub.server_port).send({}) == samples.INTERVAL_S
+
+
+def test_a_sample_goes_to_the_hub_with_the_sessions_token_and_certificate(site: Site) -> None:
+    with serving(site.pair("hub"), clients_of=site.authority) as hub:
+        hub.says = b'{"next_s": 5}'
+        assert web(site, hub.server_port).send({"server": ""}) == 5.0
+        assert hub.came == [("/hub/portal/sample", "token word", {"server": ""})]
+
+
+@pytest.mark.parametrize("who", ["alice", "bob", ""])
+def test_the_token_is_shown_to_nobody_in_the_place_of_the_hub(site: Site, who: str) -> None:
+    """Sessions have certificates of the same authority; without one there is no TLS."""
+    with serving(site.pair(who) if who else None) as other:
+        assert web(site, other.server_port).send({"server": ""}) == samples.INTERVAL_S
+        assert other.came == []
+
+
+def test_a_hub_without_tls_is_shown_no_token(site: Site) -> None:
+    with serving(None) as other:
+        plain = {
+            **ENVIRONMENT,
+            **site.environment(),
+            "JUPYTERHUB_API_URL": f"http://127.0.0.1:{other.server_port}/hub/api",
+        }
+        assert measure.Web(plain).send({}) == samples.INTERVAL_S
+        assert other.came == []
+
+
+@pytest.mark.parametrize("who", ["bob", "hub", ""])
+def test_the_token_is_shown_to_nobody_in_the_place_of_the_sessions_server(site: Site, who: str) -> None:
+    with serving(site.pair(who) if who else None) as other:
+        with pytest.raises(OSError, match=r"\S"):
+            web(site, server=other.server_port).get("api/kernels")
+        assert other.came == []
+
+
+def test_a_server_that_had_to_take_the_next_port_is_found(site: Site) -> None:
+    with serving(site.pair("bob")) as other, serving(site.pair("alice"), port=other.server_port + 1) as own:
+        asked = web(site, server=other.server_port)
+        assert [asked.get("api/kernels"), asked.get("api/terminals")] == [[], []]
+        assert other.came == []
+        assert [path for path, _token, _sent in own.came] == ["/user/alice/api/kernels", "/user/alice/api/terminals"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307])
+def test_the_token_is_led_nowhere_else(site: Site, status: int) -> None:
+    with serving(site.pair("alice")) as own:
+        own.status = status
+        with pytest.raises(urllib.error.HTTPError):
+            web(site, server=own.server_port).get("api/kernels")
+
+
+def test_without_certificates_the_program_ends_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.environ", dict(ENVIRONMENT))
+    assert measure.main([]) == 1
+    assert "has no JUPYTERHUB_SSL_CERTFILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -502,18 +536,14 @@ def test_a_sample_goes_to_the_hub_with_the_sessions_token(hub: tuple[int, list[A
         (b"<html>", samples.INTERVAL_S),
     ],
 )
-def test_whatever_the_hub_says_the_next_sample_comes_in_time(
-    hub: tuple[int, list[Any], list[bytes]], said: bytes, next_s: float
-) -> None:
-    port, _came, says = hub
-    says[0] = said
-    web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api"})
-    assert web.send({}) == next_s
+def test_whatever_the_hub_says_the_next_sample_comes_in_time(site: Site, said: bytes, next_s: float) -> None:
+    with serving(site.pair("hub")) as hub:
+        hub.says = said
+        assert web(site, hub.server_port).send({}) == next_s
 
 
-def test_a_hub_that_is_down_is_asked_again() -> None:
-    web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"})
-    assert web.send({}) == samples.INTERVAL_S
+def test_a_hub_that_is_down_is_asked_again(site: Site) -> None:
+    assert web(site).send({}) == samples.INTERVAL_S
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
 from tests.unit.project.tree import BIN, ROOT, try_run
 
+NAMES = ["login1", "portal.example.org", "*.portal.example.org", "192.0.2.5"]
 CERTIFICATES = {
     "authority": {"path": "/site/ca.pem", "sha256": "a" * 64},
     "certificates": {
@@ -36,6 +38,7 @@ def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
         **own,
         "wheelhouse": "",
         "homes_users": [],
+        "name": "portal.example.org",
         "kind": "hub",
         "check": True,
         "certificates": CERTIFICATES,
@@ -47,11 +50,19 @@ def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
 
 
 def plan(
-    tmp_path: Path, python: str = "3.13", peers: dict[str, Any] | None = None, docker: str = "", **changed: Any
+    tmp_path: Path,
+    python: str = "3.13",
+    peers: dict[str, Any] | None = None,
+    docker: str = "",
+    found: dict[str, list[str]] | None = None,
+    **changed: Any,
 ) -> dict[str, Any]:
     others = {"host": "login1", "address": "192.0.2.5", "hosts": ["login1"], "logins": ["login1"], "mesos": {}}
     others |= {"nodes": [], "hostvars": {}, **(peers or {})}
-    return portal.desired(params(tmp_path, **changed), {"python": python, "docker": docker}, others).as_dict()
+    given = params(tmp_path, **changed)
+    addresses = {name: ["192.0.2.5"] for name in portal.looked_up(given, others)} if found is None else found
+    facts = {"python": python, "docker": docker, "addresses": addresses}
+    return portal.desired(given, facts, others).as_dict()
 
 
 def ldap(**options: Any) -> dict[str, Any]:
@@ -326,7 +337,7 @@ def test_the_program_reads_the_settings_that_the_role_writes(tmp_path: Path) -> 
     assert found.environments == {"notebook": "/opt/baremetal-gpu/notebook", "t": "/t"}
     assert found.limits.gpus == 1
     assert found.limits_by_group == {"lab": {"gpus": 8}}
-    assert json.loads(text)["hub"]["hub_connect_url"] == "http://192.0.2.5:8081"
+    assert json.loads(text)["hub"]["hub_connect_url"] == "https://192.0.2.5:8081"
 
 
 CATALOGUE = [
@@ -520,7 +531,7 @@ def test_absent_takes_away_what_present_has_made_and_keeps_the_database(tmp_path
 def test_without_certificates_yet_there_is_no_service_but_the_question_for_them(tmp_path: Path) -> None:
     found = plan(tmp_path, certificates={}, proxy_token="", name="portal.example.org")
     assert found["service"] == {}
-    assert found["certificates"] == [{"name": "login1", "names": ["login1", "portal.example.org", "192.0.2.5"]}]
+    assert found["certificates"] == [{"name": "login1", "names": NAMES}]
     assert found["url"] == "https://portal.example.org"
 
 
@@ -589,3 +600,81 @@ def test_whoever_has_left_the_site_is_closed_for_the_portal(tmp_path: Path) -> N
     with pytest.raises(Refused, match="carol cannot have sessions: the home was archived or removed") as refused:
         known.person("carol")
     assert refused.value.problem.code == "closed_account"
+
+
+# --- origins ---------------------------------------------------------------------------------------------------------
+
+WORDS = "one_for_people_who_trust_each_other"
+BELOW = f"{portal.BELOW}.portal.example.org"
+
+
+@pytest.mark.parametrize("name", ["", "login1", "192.0.2.5", "portal.example.org.", "Portal", "portal.example.7"])
+def test_a_name_below_which_no_browser_takes_others_is_refused(tmp_path: Path, name: str) -> None:
+    (problem,) = plan(tmp_path, name=name)["problems"]
+    assert problem["subject"] == "portal_name"
+    assert "portal.example.org" in problem["remedy"]
+    assert WORDS in problem["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("found", "cause"),
+    [
+        ({}, "login1 finds no address of the names below portal.example.org"),
+        ({"portal.example.org": ["192.0.2.5"], BELOW: []}, "finds no address"),
+        ({"portal.example.org": ["192.0.2.5"], BELOW: ["198.51.100.9"]}, "have another address than it"),
+    ],
+)
+def test_names_of_sessions_that_lead_nowhere_or_elsewhere_are_refused(
+    tmp_path: Path, found: dict[str, list[str]], cause: str
+) -> None:
+    (problem,) = plan(tmp_path, found=found)["problems"]
+    assert (problem["code"], cause in problem["cause"]) == ("no_wildcard_name", True)
+    assert "*.portal.example.org" in problem["remedy"]
+
+
+def test_the_portals_host_may_have_its_own_name_on_loopback(tmp_path: Path) -> None:
+    found = plan(tmp_path, found={"portal.example.org": ["127.0.1.1"], BELOW: ["192.0.2.5"]})
+    assert found["problems"] == []
+
+
+def test_an_own_certificate_is_for_the_names_of_sessions_too(tmp_path: Path) -> None:
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-days", "2"]
+    given = {name: str(tmp_path / f"{name}.pem") for name in ("authority", "certificate", "key")}
+    for names, codes in (
+        ("DNS:portal.example.org", ["no_wildcard_certificate"]),
+        ("DNS:portal.example.org,DNS:*.example.org", ["no_wildcard_certificate"]),
+        ("DNS:portal.example.org,DNS:*.PORTAL.example.org", []),
+    ):
+        out = ["-keyout", given["key"], "-out", given["certificate"], "-addext", f"subjectAltName={names}"]
+        subprocess.run([*words, *out], check=True, capture_output=True)
+        problems = plan(tmp_path, tls_files=given)["problems"]
+        assert [row["code"] for row in problems] == codes
+        assert all("*.portal.example.org" in row["cause"] for row in problems)
+
+
+def test_who_refuses_own_origins_says_so_in_words_and_needs_no_names(tmp_path: Path) -> None:
+    assert "no such choice" in causes(plan(tmp_path, origins="shared"))
+    found = plan(tmp_path, origins=WORDS, name="", found={})
+    assert (found["problems"], found["names"]) == ([], [])
+    made = files(found["service"])
+    assert json.loads(made[portal.SETTINGS]["content"])["hub"]["own_origins"] is False
+    assert "--host-routing" not in made[f"/etc/systemd/system/{portal.PROXY}"]["content"]
+    assert found["certificates"][0]["names"] == ["login1", "192.0.2.5"]
+
+
+def test_the_proxy_and_the_hub_prove_themselves_and_the_former_sees_to_origins(tmp_path: Path) -> None:
+    found = plan(tmp_path)
+    made = files(found["service"])
+    hub = json.loads(made[portal.SETTINGS]["content"])["hub"]
+    assert hub["own_origins"] is True
+    assert {name: hub[name].partition(":")[0] for name in ("hub_bind_url", "hub_connect_url", "proxy_api_url")} == (
+        dict.fromkeys(("hub_bind_url", "hub_connect_url", "proxy_api_url"), "https")
+    )
+    unit = made[f"/etc/systemd/system/{portal.PROXY}"]["content"]
+    assert "http://" not in unit
+    assert " --host-routing " in unit
+    assert f"\nEnvironment=NODE_OPTIONS=--require={portal.SHARE}/proxy.js\n" in unit
+    assert "\nEnvironment=PORTAL_HUB=https://portal.example.org\n" in unit
+    assert f"{portal.CERTIFICATES_PROGRAM} {portal.HUB_TLS} IP:192.0.2.5 DNS:portal.example.org\n" in unit
+    for part in ("api", "client"):
+        assert f" --{part}-ssl-request-cert --{part}-ssl-reject-unauthorized" in unit
