@@ -361,7 +361,7 @@ class Slurm:
             self._submit([*argv, *owned])
 
     def probe(self) -> int:
-        """Submit a job as holders are, which ends at once: its number. It is no holder, and the reconciler leaves it."""
+        """Submit a job as holders are, which ends at once: its number. The reconciler leaves it, as it is no holder."""
         return int(self._submit([f"--job-name={PROBE}", *self._owned()], NOTHING).split(";")[0])
 
     def waits(self, job: int) -> str | None:
