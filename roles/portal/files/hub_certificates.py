@@ -28,7 +28,7 @@ def is_current(location, names):
     path = Path(location, MADE_FOR)
     try:
         return json.loads(path.read_text()) == names and time.time() < path.stat().st_mtime + RENEWED_S
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 
