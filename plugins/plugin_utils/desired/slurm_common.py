@@ -23,8 +23,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :return: Parts: `slurm_conf`, `gres_conf`, `cgroup_conf`, `topology_conf` and `oci_conf`, the texts of the files,
         empty for one that is not needed; `gres`, what each node with GPUs has of them; `restart_order`, in which the
         controllers are changed, as `order` of a play; `state`, the `path` of the state directory and the `mount` point
-        of its file system, empty for that of the package; `notes` on nodes that were not looked at; and `has_rest`,
-        whether slurmctld accepts tokens.
+        of its file system, empty for that of the package; `state_directory`, its path in any case; `controllers`, their
+        hosts, the primary one first; `notes` on nodes that were not looked at; and `has_rest`, whether slurmctld
+        accepts tokens.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
     members = {host for key in GROUPS for host in groups.get(params[key], ())}
@@ -60,6 +61,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},
         "notes": list(cluster.notes),
         "has_rest": cluster.has_rest,
+        "state_directory": cluster.state_directory,
+        "controllers": groups[params["controllers_group"]],
         # The backup first; but one that is new waits for a primary controller that knows of it.
         "restart_order": "reverse_inventory" if seen.get("heartbeat") else "inventory",
         "state": state,

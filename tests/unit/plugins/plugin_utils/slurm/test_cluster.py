@@ -107,6 +107,7 @@ def test_a_node_has_what_it_really_has_less_what_the_system_keeps() -> None:
         " Gres=gpu:a100:2 Feature=a100-sxm4-40gb,ampere,gpu40g,nvlink State=UNKNOWN" in lines
     )
     assert "SlurmctldHost=ctl(10.0.0.1)" in lines
+    assert plan().parts["controllers"] == ["ctl"]
     assert "AccountingStorageHost=10.0.0.1" in lines
     # 64,000 MiB of 8 CPUs; 8 CPUs for two GPUs.
     assert "DefMemPerCPU=8000" in lines
