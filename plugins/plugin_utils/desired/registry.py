@@ -10,6 +10,7 @@ can be pulled while nothing is written.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,8 @@ ROLE = "registry"
 # The certificate, the users and the configurations of the registries.
 DIRECTORY = "/etc/baremetal-gpu/registry"
 HTPASSWD = f"{DIRECTORY}/htpasswd"
+# By which nginx knows its own requests to the port on loopback, which any local user can reach.
+OWN_REQUESTS = f"{DIRECTORY}/own-requests.conf"
 LIMITS = f"{DIRECTORY}/limits.json"
 NGINX_CONF = "/etc/nginx/conf.d/baremetal-gpu-registry.conf"
 REFUSED, GUESSES = (f"/run/baremetal-gpu-registry-store/{name}" for name in ("refused", "guesses.sock"))
@@ -312,6 +315,7 @@ def nginx(params: Mapping[str, Any], host: str) -> str:
         listen=[bracketed(str(address)) for address in params["listen"]],
         port=params["port"],
         loopback_port=params["loopback_port"],
+        own_requests=OWN_REQUESTS,
         tls=DIRECTORY,
         htpasswd=HTPASSWD,
         refused=REFUSED,
@@ -348,6 +352,14 @@ def _error(code: str, message: str) -> str:
 def _users(params: Mapping[str, Any]) -> str:
     given = {row["name"]: row["hash"] for row in params["users"] if row.get("hash")}
     return "".join(f"{name}:{hashed}\n" for name, hashed in sorted({**params["hashes"], **given}.items()))
+
+
+def _own_requests(params: Mapping[str, Any], host: str) -> str:
+    """A word that root and nginx alone know. It follows from the private key, which nobody else knows, and changes with
+    it."""
+    key = params["certificates"]["certificates"][host]["key_sha256"]
+    word = hashlib.sha256(f"own requests of the registry {key}".encode()).hexdigest()
+    return f'map "" $registry_own {{\n    default {word};\n}}\n'
 
 
 def _limits(params: Mapping[str, Any], host: str) -> str:
@@ -442,6 +454,13 @@ def _present(params: Mapping[str, Any], host: str) -> Document:
                 "mode": "0640",
                 "sensitive": True,
             },
+            {
+                "path": OWN_REQUESTS,
+                "content": _own_requests(params, host),
+                "mode": "0600",
+                "sensitive": True,
+                **ROOT_OWNS,
+            },
             *(
                 {
                     "path": f"{DIRECTORY}/{name}.yml",
@@ -497,7 +516,7 @@ def _present(params: Mapping[str, Any], host: str) -> Document:
                 "enabled": True,
                 "state": "started",
                 # It reads the file of users at every request. After a reload, pushes under way come to their end.
-                "reload_on": [NGINX_CONF, f"{DIRECTORY}/*.pem"],
+                "reload_on": [NGINX_CONF, OWN_REQUESTS, f"{DIRECTORY}/*.pem"],
                 "restart_on": ["nginx"],
             },
         ],
@@ -522,6 +541,7 @@ def _absent(params: Mapping[str, Any], is_purged: bool) -> Document:
         WRITE_DROP_IN,
         PROGRAM,
         HTPASSWD,
+        OWN_REQUESTS,
         LIMITS,
         *(f"{DIRECTORY}/{name}.yml" for name in names),
         *(f"{path}/docker" for path in _storage(params) if is_purged),

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import socket
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,6 +126,23 @@ def test_a_thousand_guesses_are_not_looked_at(registry: LocalRegistry) -> None:
     assert registry.ask("GET", "/v2/", "bob").status == 200
     assert registry.ask("GET", "/v2/open/none/manifests/v1").status != 429
     assert {path.name for path in registry.refused.glob("guess-*")} == {"guess-alice-127.0.0.1"}
+
+
+@pytest.mark.parametrize("word", ["", "0" * 64])
+def test_whoever_asks_the_port_on_loopback_does_not_say_from_where(registry: LocalRegistry, word: str) -> None:
+    """Any user of the host reaches it: neither the audit log nor the limits believe what is sent there."""
+    address = f"192.0.2.{len(word)}"
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{registry.params['loopback_port']}/v2/alice/none/manifests/v1",
+        headers={"X-Real-IP": address, "X-Registry-Own": word, "Authorization": "Basic Y2Fyb2w6d3Jvbmc="},
+    )
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(request, timeout=10)
+    assert registry.ask("GET", "/v2/alice/through/manifests/v1", "carol").status == 403
+    log = (registry.base / "log" / "access.log").read_text()
+    assert "127.0.0.1 carol 401 GET /v2/alice/none/manifests/v1" in log
+    assert "127.0.0.1 carol 403 GET /v2/alice/through/manifests/v1" in log
+    assert address not in log
 
 
 def test_guesses_for_many_names_are_not_looked_at(registry: LocalRegistry) -> None:
