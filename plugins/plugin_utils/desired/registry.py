@@ -10,6 +10,7 @@ can be pulled while nothing is written.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -312,6 +313,7 @@ def nginx(params: Mapping[str, Any], host: str) -> str:
         listen=[bracketed(str(address)) for address in params["listen"]],
         port=params["port"],
         loopback_port=params["loopback_port"],
+        word=_own_word(params),
         tls=DIRECTORY,
         htpasswd=HTPASSWD,
         refused=REFUSED,
@@ -338,6 +340,12 @@ def nginx(params: Mapping[str, Any], host: str) -> str:
             for row in _caches(params)
         ],
     )
+
+
+def _own_word(params: Mapping[str, Any]) -> str:
+    """By what nginx knows itself. It follows from what root and nginx alone read, and tells nothing of that."""
+    own = str(params["hashes"].get(params["operator"], ""))
+    return hashlib.sha256(f"nginx to itself {own}".encode()).hexdigest()
 
 
 def _error(code: str, message: str) -> str:
@@ -469,7 +477,7 @@ def _present(params: Mapping[str, Any], host: str) -> Document:
             {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
             {"path": "/etc/nginx/sites-enabled", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
             no_default_site(ROLE),
-            {"path": NGINX_CONF, "content": nginx(params, host), **written},
+            {"path": NGINX_CONF, "content": nginx(params, host), **ROOT_OWNS, "mode": "0600", "sensitive": True},
         ],
         "units": [
             {"name": "docker-registry.service", "state": "stopped"},

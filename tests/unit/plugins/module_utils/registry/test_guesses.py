@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +88,27 @@ def test_what_nginx_does_not_write_counts_for_nobody(kept: Kept, line: bytes) ->
     assert kept.files() == set()
 
 
+def test_one_that_cannot_be_counted_keeps_no_later_one_from_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, told = list[bytes](), threading.Event()
+
+    def hear(line: bytes) -> None:
+        heard.append(line)
+        if line == b"first":
+            raise OSError(28, "No space left on device")
+        told.set()
+
+    kept = Guesses(str(tmp_path / "refused"))
+    monkeypatch.setattr(kept, "heard", hear)
+    guesses.listen(str(tmp_path / "guesses.sock"), kept)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        for line in (b"first", b"second"):
+            made.sendto(line, str(tmp_path / "guesses.sock"))
+    assert told.wait(60)
+    assert heard == [b"first", b"second"]
+
+
 def test_what_an_earlier_program_has_left_goes(kept: Kept) -> None:
     kept.refused.mkdir()
     (kept.refused / "guess-192.0.2.9").touch()
@@ -130,6 +154,43 @@ def test_guesses_for_many_names_are_not_looked_at(registry: LocalRegistry) -> No
     answers = [registry.ask("GET", "/v2/", f"u{n}", password="wrong").status for n in range(200)]
     assert answers.count(429) >= 100
     assert registry.ask("GET", "/v2/open/none/manifests/v1").status != 429
+
+
+def guess_inside(registry: LocalRegistry, client: str, name: str = "bob") -> int:
+    """The status of a wrong password at the port that nginx has for itself, with the header that tells who asks."""
+    word = base64.b64encode(f"{name}:wrong".encode()).decode()
+    headers = {"Authorization": f"Basic {word}", "X-Real-IP": client}
+    connection = http.client.HTTPConnection("127.0.0.1", registry.params["loopback_port"], timeout=60)
+    try:
+        connection.request("GET", "/v2/", headers=headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_a_user_of_the_host_is_nobody_else_at_the_port_inside(registry: LocalRegistry) -> None:
+    answers = [guess_inside(registry, f"192.0.2.{number}") for number in range(60)]
+    assert answers.count(401) <= 20
+    assert not list(registry.refused.glob("*192.0.2*"))
+    assert "192.0.2." not in (registry.base / "log" / "access.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "place"),
+    [
+        (("2001:db8:5:1::{}", "2001:db8:5:1:2:3:4:{}", "2001:db8:5:1:a::{}"), "2001:db8:5:1:"),
+        (("2001:db8:6::{}",), "2001:db8:6::"),
+    ],
+)
+def test_a_network_of_ipv6_is_one_place(registry: LocalRegistry, addresses: tuple[str, ...], place: str) -> None:
+    # As nginx tells itself.
+    word = plan._own_word(registry.params)
+    name = f"u{len(addresses)}"
+    clients = [f"{word} {addresses[number % len(addresses)].format(number + 1)}" for number in range(60)]
+    assert [guess_inside(registry, client, name) for client in clients].count(401) <= 20
+    assert f"guess-{name}-{place}" in {path.name for path in registry.refused.glob("guess-*")}
+    # Another network is not shut out.
+    assert guess_inside(registry, f"{word} 2001:db8:7:{len(addresses)}::1", name) == 401
 
 
 def test_only_nginx_tells_of_guesses(tmp_path: Path) -> None:

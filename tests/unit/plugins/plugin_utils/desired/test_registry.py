@@ -187,6 +187,13 @@ def test_users_and_quotas_restart_nothing() -> None:
     assert not watched & {registry.HTPASSWD, registry.LIMITS}
 
 
+def test_the_word_by_which_nginx_knows_itself_root_alone_reads() -> None:
+    row = files(host())[registry.NGINX_CONF]
+    assert (row["owner"], row["mode"], row["sensitive"]) == ("root", "0600", True)
+    other = files(host(hashes={**PARAMS["hashes"], "operator": "another"}))[registry.NGINX_CONF]
+    assert row["content"] != other["content"]
+
+
 def test_quotas_are_the_user_s_own_or_the_site_s() -> None:
     users = [{"name": "alice", "quota": "1T"}, {"name": "bob"}]
     quotas = json.loads(files(host(users=users, quota="2G"))[registry.LIMITS]["content"])["quotas"]
