@@ -7,12 +7,15 @@ JupyterHub, its proxy and Chromium are the real ones, and the scheduler is a sta
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 import subprocess
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -154,9 +157,33 @@ def test_nobody_is_in_the_hubs_log_with_an_address_of_choice(portal: Portal, evi
     assert (
         Browser(portal).get("/hub/login?by=proxy", X_Real_IP="203.0.113.9", X_Forwarded_For="203.0.113.9").status == 200
     )
-    for way in ("bob", "proxy"):
+    # What asks for a WebSocket takes another way through the proxy.
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    lines = ["GET /hub/login?by=upgrade HTTP/1.1", f"Host: {NAME}:{portal.port}", "Connection: Upgrade"]
+    lines += ["Upgrade: websocket", *(f"{name}: {value}" for name, value in forged.items()), "", ""]
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", portal.port), 20)) as made:
+        made.sendall("\r\n".join(lines).encode())
+        assert made.recv(4096)
+    for way in ("bob", "proxy", "upgrade"):
         portal.until(lambda way=way: f"/hub/login?by={way}" in portal.log(), 20, "it is not in the log")
     assert "203.0.113.9" not in portal.log()
+
+
+def test_a_session_at_the_hub_itself_guesses_from_one_place(portal: Portal, evil: str) -> None:
+    own = portal.base / "state" / "tls" / "user-bob"
+    hub = SimpleNamespace(url=f"https://127.0.0.1:{portal.hub_port}", own_origins=False)
+
+    def guess(number: int) -> int:
+        browser = Browser(hub, (own / "user-bob.crt", own / "user-bob.key"))
+        forged = {"X_Real_IP": f"192.0.2.{number}", "X_Forwarded_For": f"198.51.100.{number}"}
+        page = browser.get("/hub/login", **forged)
+        # A domain of the site makes no other name of it.
+        fields = {"username": f"stranger{'@example.org' if number % 2 else ''}", "password": f"wrong{number}"}
+        data = urllib.parse.urlencode(fields).encode()
+        return browser.ask(f"/hub/login?_xsrf={browser.token(page.text)}", data, Referer=page.url, **forged).status
+
+    assert [guess(number) for number in range(7)] == [403] * 5 + [429] * 2
 
 
 def test_without_a_certificate_nobody_asks_the_hub_itself(portal: Portal) -> None:

@@ -25,15 +25,16 @@ _Key = tuple[str, str]
 
 
 def network(address: str) -> str:
-    """Where an address is from: whoever has one address of IPv6 has 2^64 of them."""
+    """Where an address is from: whoever has one address of IPv6 has 2^64 of them, and whoever is on the host itself has
+    all that lead back to it."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
         return address[:64]
-    if found.version == 4:
-        return str(found)
-    mapped = found.ipv4_mapped
-    return str(mapped) if mapped else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+    found = getattr(found, "ipv4_mapped", None) or found
+    if found.is_loopback:
+        return "127.0.0.1"
+    return str(found) if found.version == 4 else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
 
 
 class Attempts:

@@ -90,11 +90,17 @@ def listen(path: str, guesses: Guesses) -> threading.Thread:
         os.umask(before)
 
     def hear() -> None:
-        try:
-            while True:
-                guesses.heard(made.recv(LINE_AT_MOST))
-        except OSError as why:
-            loop.say(f"wrong passwords are counted no more: {why}")
+        while True:
+            try:
+                line = made.recv(LINE_AT_MOST)
+            except OSError as why:
+                loop.say(f"wrong passwords are counted no more: {why}")
+                return
+            try:
+                guesses.heard(line)
+            except (OSError, ValueError) as why:
+                # The next one counts again.
+                loop.say(f"a wrong password was not counted: {why}")
 
     signal.pthread_sigmask(signal.SIG_BLOCK, loop.STOP)
     thread = threading.Thread(target=hear, daemon=True)

@@ -17,6 +17,7 @@ import random
 import re
 import ssl
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -539,22 +540,11 @@ WRONG = (
 )
 
 
-def address_of(handler):
-    """From where somebody asks. Whoever asks may write what they like into a header; the proxy adds the truth last."""
-    try:
-        connection = handler.request.connection.stream.socket
-        peer, own = connection.getpeername()[0], connection.getsockname()[0]
-    except (AttributeError, OSError, IndexError):
-        return handler.request.remote_ip or ""
-    told = handler.request.headers.get_list("X-Forwarded-For")
-    # The proxy is on this host.
-    return told[-1].rpartition(",")[2].strip() if told and peer == own else peer
-
-
 @contextlib.asynccontextmanager
 async def guarded(handler, name):
     """A login with a password. All its refusals are alike; only those of a wrong password or name count."""
-    address, begun = address_of(handler), time.monotonic()
+    # What the proxy says of it is believed, and nothing of whoever asks: see hub_tls.
+    address, begun = handler.request.remote_ip or "", time.monotonic()
     wait = ATTEMPTS.take(address, name)
     if wait:
         raise refusal(429, f"there were too many wrong logins. To do: try again in {int(wait) + 1} s")
@@ -586,7 +576,8 @@ def mapped(base):
                     raise refusal(403, str(why)) from None
             typed = data.get("username") if isinstance(data, dict) else None
             typed = typed if isinstance(typed, str) else ""
-            async with guarded(handler, typed.strip().lower()):
+            # A domain makes no other name of it, of which one could guess anew.
+            async with guarded(handler, typed.strip().lower().partition("@")[0]):
                 name = accounts.name_of(typed, KNOWN.domains)
                 # Where a directory knows people by other names, theirs is known only later.
                 if not OPTIONS.get("lookup_dn"):
@@ -670,6 +661,8 @@ class StopHandler(UserServerAPIHandler):
 
 
 CHECKS = ThreadPoolExecutor(CHECKS_AT_ONCE)
+# Of one name the next password is checked after the one before, and those that wait for that keep no others waiting.
+TURNS = defaultdict(asyncio.Lock)
 
 
 class OfHost(Authenticator):
@@ -681,7 +674,8 @@ class OfHost(Authenticator):
         if not isinstance(password, str) or not 0 < len(password.encode()) <= login.PASSWORD_AT_MOST:
             return None
         question = {"do": login.LOGIN, "user": data["username"], "password": password}
-        answer = await asyncio.get_running_loop().run_in_executor(CHECKS, backend.ask, LOGIN_SOCKET, question)
+        async with TURNS[data["username"]]:
+            answer = await asyncio.get_running_loop().run_in_executor(CHECKS, backend.ask, LOGIN_SOCKET, question)
         return answer["name"]
 
 

@@ -35,11 +35,15 @@ function hostOf(request) {
 // This host itself asks for the hub by its address.
 const LOOPBACK = new Set(["127.0.0.1", "[::1]", "localhost"]);
 
+// The hub writes it into its log, and counts wrong passwords by it.
+function tellWho(request) {
+  request.headers["x-real-ip"] = request.socket.remoteAddress;
+}
+
 // The hub's pages are on no origin of a session, where that could read them.
 function guarded(listener) {
   return function (request, response) {
-    // The hub writes it into its log.
-    request.headers["x-real-ip"] = request.socket.remoteAddress;
+    tellWho(request);
     const isOfHub = /^\/hub(?:[/?]|$)/.test(request.url);
     const host = hostOf(request);
     if (HUB === null || !isOfHub || host === HUB.hostname || LOOPBACK.has(host)) {
@@ -54,7 +58,10 @@ function guarded(listener) {
 const { createServer } = https;
 https.createServer = function (options, listener) {
   // The server of the hub's orders wants a certificate.
-  return createServer.call(this, options, options.requestCert ? listener : guarded(listener));
+  if (options.requestCert) return createServer.call(this, options, listener);
+  const server = createServer.call(this, options, guarded(listener));
+  // What asks for a WebSocket comes another way, and gets to the hub, too.
+  return server.prependListener("upgrade", tellWho);
 };
 
 // --- whom the proxy asks ---

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 PASSWORD = "correct horse"
@@ -72,12 +73,15 @@ def origin_of(portal: Place, path: str) -> str:
 class Browser:
     """Somebody's cookies, and what pages say."""
 
-    def __init__(self, portal: Place) -> None:
+    def __init__(self, portal: Place, certificate: tuple[Path, Path] | None = None) -> None:
+        """:param certificate: and its key, with which it proves itself."""
         self.portal, self.cookies, self.name = portal, http.cookiejar.CookieJar(), ""
         self.patience_s = 30.0
         self._redirects = Redirects()
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if certificate:
+            context.load_cert_chain(*certificate)
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
             _Handler(context=context),

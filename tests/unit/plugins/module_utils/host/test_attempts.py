@@ -65,11 +65,13 @@ def test_one_name_from_many_places_is_refused_where_one_was_wrong_and_its_owner_
         ("2001:db8::1", "2001:db8::ffff:1", True),
         ("2001:db8::1", "2001:db8:0:1::1", False),
         ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("127.0.0.1", "127.9.8.7", True),
+        ("127.0.0.1", "::1", True),
         ("192.0.2.1", "192.0.2.2", False),
         ("no address", "no address", True),
     ],
 )
-def test_whoever_has_one_address_of_ipv6_has_a_whole_network(one: str, other: str, is_same: bool) -> None:
+def test_addresses_that_one_user_has_are_one(one: str, other: str, is_same: bool) -> None:
     assert (attempts.network(one) == attempts.network(other)) is is_same
 
 

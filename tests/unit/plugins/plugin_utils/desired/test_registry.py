@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -185,6 +186,15 @@ def test_users_and_quotas_restart_nothing() -> None:
     watched = {path for unit in units(host()).values() for kind in kinds for path in unit.get(kind, [])}
     assert registry.NGINX_CONF in watched
     assert not watched & {registry.HTPASSWD, registry.LIMITS}
+
+
+def test_the_word_by_which_nginx_knows_itself_root_alone_reads() -> None:
+    there = files(host())
+    row = there[registry.OWN_REQUESTS]
+    assert (row["owner"], row["mode"], row["sensitive"]) == ("root", "0600", True)
+    word = re.search("[0-9a-f]{64}", row["content"])
+    assert word
+    assert word[0] not in there[registry.NGINX_CONF]["content"]
 
 
 def test_quotas_are_the_user_s_own_or_the_site_s() -> None:
