@@ -1,24 +1,35 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The daemons of Ceph that run on this host, since when, and whether what they run has been exchanged since."""
+"""The daemons of Ceph that run on this host, since when, and whether what they run or have read has changed since."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
+from collections.abc import Collection
 from typing import Any
 
 KINDS = ("mon", "mgr", "osd", "mds")
 UNIT = re.compile(r"^(?:\d+:)?.*/ceph-(mon|mgr|osd|mds)@([^/]+)\.service$")
 # What the package manager exchanges; a daemon maps other files that come and go as well.
 PROGRAMS = ("/usr/", "/lib", "/opt/")
+# The role ceph_common writes for each kind what its daemons read at their start alone. The time of a file is that of
+# the last change; the one of ceph.conf is not, since running daemons hear of monitors by themselves.
+SETTINGS = "/var/lib/baremetal-gpu/ceph-settings"
+# What a daemon is due for: a program or library that was exchanged, settings that were changed.
+PROGRAM_CHANGED, SETTINGS_CHANGED = "program", "settings"
+REASONS = (PROGRAM_CHANGED, SETTINGS_CHANGED)
+# The time of boot is in whole seconds, so a daemon seems to have started up to one second too early.
+ROUNDED = 1.0
 
 
-def daemons(proc: str = "/proc") -> list[dict[str, Any]]:
-    """Every daemon: kind, id, unit, started (seconds since 1970), outdated (whether it runs files that are gone)."""
+def daemons(proc: str = "/proc", settings: str = SETTINGS) -> list[dict[str, Any]]:
+    """Every daemon: kind, id, unit, started (seconds since 1970), outdated (whether it runs files that are gone), and
+    old_settings (whether it started before its settings were changed)."""
     begun = _boot_time(proc)
+    changed = {kind: _changed(f"{settings}/{kind}.conf") for kind in KINDS}
     found = []
     for directory in glob.glob(f"{proc}/[0-9]*"):
         unit = _unit(directory)
@@ -32,16 +43,25 @@ def daemons(proc: str = "/proc") -> list[dict[str, Any]]:
         except OSError:
             # It has ended in between.
             continue
+        started = begun + ticks / os.sysconf("SC_CLK_TCK")
         found.append(
             {
                 "kind": kind,
                 "id": name,
                 "unit": f"ceph-{kind}@{name}",
-                "started": begun + ticks / os.sysconf("SC_CLK_TCK"),
+                "started": started,
                 "outdated": outdated,
+                "old_settings": started + ROUNDED < changed[kind],
             }
         )
     return sorted(found, key=lambda row: (KINDS.index(row["kind"]), row["id"]))
+
+
+def _changed(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _boot_time(proc: str) -> int:
@@ -72,11 +92,27 @@ def _is_outdated(directory: str) -> bool:
     return False
 
 
-def due(found: list[dict[str, Any]], kind: str, before: float | None) -> list[dict[str, Any]]:
-    """The daemons of a kind that are to be restarted.
+def due(
+    found: list[dict[str, Any]],
+    kind: str | None,
+    before: float | None,
+    because: Collection[str] = REASONS,
+    changing: Collection[str] = (),
+) -> list[dict[str, Any]]:
+    """The daemons of a kind, or of all, that are to be restarted.
 
-    :param before: those that were started before this time, in seconds since 1970; None for those that are outdated.
+    :param before: those that were started before this time, in seconds since 1970; None for those with a reason.
+    :param because: which of REASONS count.
+    :param changing: kinds whose settings are about to change.
     """
     return [
-        row for row in found if row["kind"] == kind and (row["outdated"] if before is None else row["started"] < before)
+        row
+        for row in found
+        if kind in (None, row["kind"])
+        and (_has_reason(row, because, changing) if before is None else row["started"] < before)
     ]
+
+
+def _has_reason(row: dict[str, Any], because: Collection[str], changing: Collection[str]) -> bool:
+    has_old_settings = row.get("old_settings", False) or row["kind"] in changing
+    return (PROGRAM_CHANGED in because and row["outdated"]) or (SETTINGS_CHANGED in because and has_old_settings)

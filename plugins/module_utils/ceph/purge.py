@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import processes as ceph_processes
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import activate as ceph_osd
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import devices as ceph_devices
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.leaving import Leaving
@@ -98,7 +99,12 @@ class Purge:
         """Files and directories that are this cluster's, in the order in which they go."""
         own = f"{self.cluster}-*"
         patterns = [*UNITS, *(f"{LIB}/{kind}/{own}" for kind in ("mgr", "mds", "mon"))]
-        patterns += [f"{LIB}/bootstrap-*/{self.cluster}.keyring", f"{LIB}/crash/posted/*", f"{OURS}/ceph"]
+        patterns += [
+            f"{LIB}/bootstrap-*/{self.cluster}.keyring",
+            f"{LIB}/crash/posted/*",
+            f"{OURS}/ceph",
+            ceph_processes.SETTINGS,
+        ]
         patterns += [f"{ceph_osd.RECORDS}/begun-*.json", f"{ETC}/{self.cluster}.client.*.keyring"]
         if any(trace["fsid"] == self.fsid for trace in ceph_daemon.traces(self.cluster)):
             return [

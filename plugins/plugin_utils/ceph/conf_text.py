@@ -8,6 +8,7 @@ Format: https://docs.ceph.com/en/latest/rados/configuration/ceph-conf/.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,15 @@ def text(
         lines.append(f"\n[{section}]")
         lines += [f"{key} = {_value(value)}" for key, value in values.items()]
     return "\n".join(lines) + "\n"
+
+
+def read_at_start(kind: str, conf: str) -> str:
+    """Of the text of a ceph.conf what running daemons of a kind (mon, mgr, osd, mds) do not hear of otherwise.
+
+    Monitors are told by the monitors themselves, and other sections are those of clients and of other daemons.
+    """
+    blocks = (block for block in conf.split("\n\n") if block.startswith(("[global]", f"[{kind}]", f"[{kind}.")))
+    return "\n\n".join(re.sub(r"(?m)^mon_host = .*\n?", "", block).rstrip("\n") for block in blocks) + "\n"
 
 
 def _value(value: Any) -> str:

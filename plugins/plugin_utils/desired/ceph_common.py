@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.conf import keyring
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.processes import SETTINGS
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.readiness import ROOM_REMEDY
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import conf_text, site_problems
@@ -144,6 +145,13 @@ def _document(
         _keyring(f"/var/lib/ceph/bootstrap-{kind}/ceph.keyring", f"client.bootstrap-{kind}", secrets, ROOT)
         for kind in kinds
         if kind != "mon"
+    ]
+    # After ceph.conf, so that a run that is cut between the two leaves a difference.
+    if kinds:
+        files.append({"path": SETTINGS, "state": "directory", "mode": "0755", **ROOT})
+    files += [
+        {"path": f"{SETTINGS}/{kind}.conf", "content": conf_text.read_at_start(kind, text), "mode": "0644", **ROOT}
+        for kind in kinds
     ]
     packages = [*PACKAGES[facts["os_family"]], *(f"ceph-{kind}" for kind in kinds)]
     return {

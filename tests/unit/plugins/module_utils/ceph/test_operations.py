@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -314,6 +315,28 @@ def test_daemons_are_found_in_proc_with_what_was_exchanged_under_them(tmp_path):
         ("ceph-osd@3", False),
     ]
     assert all(row["started"] > 1000 for row in rows)
+
+
+def test_a_daemon_that_started_before_its_settings_were_changed_is_due(tmp_path):
+    (tmp_path / "stat").write_text("cpu 0\nbtime 1000\n")
+    process(tmp_path, 11, "ceph-osd@3.service", "ceph-osd", "/usr/bin/ceph-osd", "")
+    process(tmp_path, 12, "ceph-mon@a.service", "ceph-mon", "/usr/bin/ceph-mon", "")
+    settings = tmp_path / "settings"
+    settings.mkdir()
+
+    def due(changed, **more):
+        (settings / "osd.conf").touch()
+        os.utime(settings / "osd.conf", (changed, changed))
+        rows = ceph_processes.daemons(str(tmp_path), str(settings))
+        return [row["unit"] for row in ceph_processes.due(rows, None, None, **more)]
+
+    # It started at 1123; the time of boot is rounded down to a second.
+    assert due(1500) == ["ceph-osd@3"]
+    assert due(1123.5) == []
+    assert due(1100) == []
+    assert due(1500, because=["program"]) == []
+    # Announced by check mode.
+    assert due(1100, changing=["mon"]) == ["ceph-mon@a"]
 
 
 # Snapshots

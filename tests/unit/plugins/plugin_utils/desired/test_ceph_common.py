@@ -183,3 +183,38 @@ def test_different_releases_are_refused_by_host():
 def test_a_release_that_is_too_old_is_refused():
     (problem,) = problems(versions={"a": "14.2.21-1"})
     assert "ceph_common_repositories" in problem
+
+
+def settings_of(params, hosts):
+    document = ceph_roles.documents("ceph_common")["all_daemons_on_debian"]
+    files = desired({**document["params"], **params}, "ceph_common", document["facts"], {"hosts": hosts})["desired"]
+    paths = [file["path"] for file in files["files"]]
+    settings = {
+        file["path"].rpartition("/")[2].removesuffix(".conf"): file["content"]
+        for file in files["files"]
+        if file["path"].startswith("/var/lib/baremetal-gpu/ceph-settings/")
+        if "content" in file
+    }
+    # A run that is cut between the two finds a difference in those that come later.
+    assert paths.index("/etc/ceph/ceph.conf") < paths.index("/var/lib/baremetal-gpu/ceph-settings/osd.conf")
+    return settings
+
+
+def test_what_daemons_read_at_their_start_is_kept_by_kind_without_the_monitors():
+    hosts = ceph_roles.documents("ceph_common")["all_daemons_on_debian"]["peers"]["hosts"]
+    before = settings_of({}, hosts)
+    assert set(before) == {"mon", "mgr", "osd", "mds"}
+
+    def changed(params, rows=hosts):
+        after = settings_of(params, rows)
+        return {kind for kind in before if after[kind] != before[kind]}
+
+    assert changed({"options": {"osd": {"osd_memory_target": 1}}}) == {"osd"}
+    assert changed({"options": {"mon.two": {"debug_mon": 5}}}) == {"mon"}
+    assert changed({"options": {"global": {"debug_ms": 1}}}) == set(before)
+    assert changed({"secure": True}) == set(before)
+    assert changed({"cluster_network": "192.0.2.0/24"}) == set(before)
+    assert changed({"options": {"client.rgw": {"rgw_thing": 1}}}) == set()
+    # Running daemons hear of a monitor that comes or goes from the others.
+    fewer = {name: row for name, row in hosts.items() if not name.startswith("stor3")}
+    assert changed({}, fewer) == set()
