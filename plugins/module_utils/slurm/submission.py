@@ -72,10 +72,11 @@ LEAST = {
     "least_nodes": 0,
     "processes": 1,
 }
-# Prints what keeps its user from writing to a path in the home, in a word and with the home: nothing where that is well.
+# Prints in a word, and with the home, what keeps its user from writing to a path there: nothing where that is well.
 LOOK_AT_HOME = """
 case "$1" in "$HOME"/*) ;; *) echo elsewhere; exit ;; esac
-if ! test -d "$HOME"; then echo "absent $HOME"; elif ! test -w "$HOME" || ! test -x "$HOME"; then echo "closed $HOME"; fi
+if ! test -d "$HOME"; then echo "absent $HOME"; exit; fi
+test -w "$HOME" && test -x "$HOME" || echo "closed $HOME"
 """
 LOOK_S = 5.0
 # Options of sbatch that a script may have further, and what they look like.
@@ -385,7 +386,7 @@ class Submitter:
         return int(number[1])
 
     def not_written(self, user: str, path: str, cause: str) -> CallFailed:
-        """Why a user cannot write somewhere: the home that is missing or closed, where the path is in it, or `cause`."""
+        """Why a user cannot write somewhere: a home that is missing or closed, or else `cause`."""
         argv = [*self.as_user(user), "/bin/sh", "-c", LOOK_AT_HOME, "sh", path]
         found, _space, home = one_line(self._run(argv, None, LOOK_S)[1].strip(), 300).partition(" ")
         if found == "absent":
