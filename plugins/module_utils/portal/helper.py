@@ -257,6 +257,10 @@ def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:
         answer = {"problem": why.problem.as_dict()}
     except Malformed as why:
         problem = Refused(one_line(why, 300), code="malformed").problem
-        answer = {"problem": replace(problem, remedy="run the playbook portal again: hub and program differ").as_dict()}
+        answer = {
+            "problem": replace(
+                problem, remedy="the operators run `gpuops up --tags portal`: hub and program differ"
+            ).as_dict()
+        }
     tell(answer)
     return 1 if "problem" in answer else 0
