@@ -187,7 +187,7 @@ CASES = (
                 "gpu1: GPU 0000:3b:00.0 is fatal: gpu_missing",
                 "The verdict of gpu_missing is 2 (fatal), 0000:3b:00.0.",
                 "Drain the host and reboot it; if the GPU stays away, reseat it and check its power. If it was taken "
-                "out, clear this fault.",
+                "out, run `sudo gpu-agent clear` on the host.",
             ),
         ),
         {
