@@ -322,7 +322,10 @@ def _login(there: registry.Registry, as_user: str) -> str:
     if not as_user:
         return ""
     if not there.password:
-        raise Refused(f"there is no password of {as_user} beside the inventory", "add the user to registry_users")
+        raise Refused(
+            f"there is no password of {as_user} beside the inventory",
+            "add the user to registry_users, and run `gpuops up --tags registry`",
+        )
     return f"{as_user}:{there.password}"
 
 

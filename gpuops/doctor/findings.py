@@ -127,7 +127,7 @@ class Reader:
                 "unit",
                 f"{unit} failed",
                 self._journals.get(unit) or "systemctl list-units --failed",
-                f"see `journalctl -u {unit}` there, mend the cause, and `systemctl restart {unit}`",
+                f"see `sudo journalctl -u {unit}` there, mend the cause, and `sudo systemctl restart {unit}`",
             )
             for unit in self._units
         ]
@@ -192,7 +192,7 @@ class Reader:
         health = mapping(facts.get("health"))
         for cause in (health.get("agent_error"), *texts(health.get("problems"))):
             if cause:
-                see = "see `systemctl status baremetal-gpu-agent` and `journalctl -u baremetal-gpu-agent` there"
+                see = "see `systemctl status baremetal-gpu-agent` and `sudo journalctl -u baremetal-gpu-agent` there"
                 self._add(Finding("agent", line_of(cause), "gpu_facts", see))
         if health.get("log_error"):
             self.checked.append(f"not the kernel's log ({line_of(health['log_error'])})")
@@ -213,7 +213,8 @@ class Reader:
                     "agent",
                     CAUSES["agent"][1],
                     f"baremetal-gpu-agent.service is {state.get('ActiveState')}",
-                    "see `journalctl -u baremetal-gpu-agent` there, then `systemctl restart baremetal-gpu-agent`",
+                    "see `sudo journalctl -u baremetal-gpu-agent` there, then `sudo systemctl restart "
+                    "baremetal-gpu-agent`",
                 )
             )
 

@@ -135,7 +135,15 @@ def load(directory: Path) -> dict[str, Any]:
 
 def _problems(document: Any) -> list[Problem]:
     if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
-        return [Problem("invalid_image_catalogue", CATALOGUE, f"it has not the schema {SCHEMA}", "", "see images/")]
+        return [
+            Problem(
+                "invalid_image_catalogue",
+                CATALOGUE,
+                f"it has not the schema {SCHEMA}",
+                "",
+                f"give `schema: {SCHEMA}`, and then `release` and `images`",
+            )
+        ]
     found = image_catalogue.problems(document.get("images"), required=("name",))
     release = document.get("release")
     release = release if isinstance(release, Mapping) else {}

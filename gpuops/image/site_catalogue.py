@@ -40,11 +40,16 @@ def read(site: Site) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Refused(f"{path} cannot be read: {error}", "correct it, or take it away and push again") from error
+        raise Refused(
+            f"{path} cannot be read: {error}",
+            "correct it; where that is of no use, move it away, and `gpuops image push` writes it anew, image by image",
+        ) from error
     try:
         rows = document["all"]["vars"][VARIABLE]
     except (KeyError, TypeError):
-        raise Refused(f"{path} has no all.vars.{VARIABLE}", "take it away and push again") from None
+        raise Refused(
+            f"{path} has no all.vars.{VARIABLE}", "move it away; `gpuops image push` writes it anew, image by image"
+        ) from None
     found = image_catalogue.problems(rows)
     if found:
         raise Refused(f"{path}: {errors.text(found)}", code="invalid_image_catalogue")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ _GROUPS = (
     *("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss", "ceph_clients"),
     *("prometheus_servers", "node_exporters", "log_hosts", "log_senders", "grafana_servers"),
 )
+# Variables of Ansible that name the key, too.
+_KEY_FILES = ("ansible_ssh_private_key_file", "ansible_private_key_file")
 _RANGE = re.compile(r"\[(\d+):(\d+)\]")
 MOST = 10000
 
@@ -187,6 +190,8 @@ def read(content: Any) -> Answers:
     if wrong:
         raise AnswersError(wrong)
     plain = {key: content[key] for key in KEYS if key != "hosts" and content.get(key) is not None}
+    if plain.get("private_key"):
+        plain["private_key"] = _from_everywhere(plain["private_key"])
     return Answers(hosts=hosts, **plain)
 
 
@@ -233,7 +238,14 @@ def _variables(what: str, given: Any, remedy: str, wrong: list[str]) -> dict[str
         for key in given
         if not (isinstance(key, str) and key.isascii() and key.isidentifier())
     ]
-    return dict(given)
+    return {key: _from_everywhere(value) if key in _KEY_FILES else value for key, value in given.items()}
+
+
+def _from_everywhere(path: Any) -> Any:
+    """The path of a file that is named from the working directory, which is another one in a later call."""
+    if not isinstance(path, str) or not path or path.startswith("~") or "{{" in path:
+        return path
+    return os.path.abspath(path)
 
 
 def _check_text(key: str, value: Any, wrong: list[str]) -> None:

@@ -148,7 +148,7 @@ class Removal:
             back = ceph_osd_removal.way_back(drain, before)
             raise Refused(
                 f"after {self.wait} s data are still needed from there: {why}. No OSD was removed",
-                "see 'ceph -s', and run it again, which waits on" + (f"; to take it back: {back}" if back else ""),
+                "see 'sudo ceph -s', and run it again, which waits on" + (f"; to take it back: {back}" if back else ""),
             )
         if end:
             running = self._until(self._running, 60)

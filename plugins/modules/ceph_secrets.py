@@ -92,13 +92,13 @@ def checked(content: Any) -> dict[str, Any]:
     :raises Refused: with what it lacks.
     """
     if not isinstance(content, dict) or not ceph_conf.is_fsid(str(content.get("fsid"))):
-        raise Refused("it has no fsid, a UUID in lower case", "add that of the cluster, as 'ceph fsid' prints it")
+        raise Refused("it has no fsid, a UUID in lower case", "add that of the cluster, as 'sudo ceph fsid' prints it")
     keys = content.get("keys")
     lacking = [
         name for name in ceph_conf.CAPS if not isinstance(keys, dict) or not ceph_conf.is_key(keys.get(name, ""))
     ]
     if lacking:
-        commands = "; ".join(f"'ceph auth get-or-create-key {name} {_caps(name)}'" for name in lacking)
+        commands = "; ".join(f"'sudo ceph auth get-or-create-key {name} {_caps(name)}'" for name in lacking)
         raise Refused(
             f"it has no keys of {', '.join(lacking)}",
             "add what 'ceph-authtool --gen-print-key' prints for each; "

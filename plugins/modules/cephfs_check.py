@@ -161,7 +161,8 @@ def main() -> None:
     mounts, problems = look(given["mounts"], given["timeout"])
     if problems:
         remedy = (
-            "see 'systemctl status' and 'journalctl -u' of the mount's unit, that the monitors' ports 3300 and 6789 "
+            "see 'systemctl status' and 'sudo journalctl -u' of the mount's unit, that the monitors' ports 3300 and "
+            "6789 "
             "can be reached, and that the key may do this"
         )
         problem = Problem("mount_not_answering", "cephfs", "; ".join(problems), remedy=remedy)

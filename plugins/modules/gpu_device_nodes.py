@@ -132,7 +132,8 @@ def main() -> None:
                 "nvidia",
                 f"the NVIDIA modules cannot be loaded: {'; '.join(errors)}",
                 "",
-                "read what the kernel says ('dmesg | tail'); the usual causes are nouveau on the GPUs, Secure Boot and "
+                "read what the kernel says ('sudo dmesg | tail'); the usual causes are nouveau on the GPUs, Secure "
+                "Boot and "
                 "a module that was built for another kernel",
             )
             module.fail_json(changed=loaded_now, **failure("device nodes", [problem]))
@@ -145,7 +146,7 @@ def main() -> None:
                 "nvidia",
                 "the nvidia module is not loaded, so there are no device nodes to make",
                 "",
-                "run the role nvidia_driver, or set gpu_device_nodes_start: false to leave it to the next boot",
+                "run `gpuops up --tags driver`, or set gpu_device_nodes_start: false to leave it to the next boot",
             )
             module.fail_json(loaded=False, **failure("device nodes", [problem]))
         module.exit_json(changed=False, loaded=False, nodes=[], differences=[])

@@ -121,7 +121,7 @@ def main() -> None:
     )
     try:
         if not given["uuids"]:
-            raise Refused("no GPU is to be given out", "drain the agent and leave it so")
+            raise Refused("no GPU is to be given out", "drain the agent with `gpuops drain`, and leave it so")
         before = mesos_replace.latest(place.work_dir)
         cut = mesos_replace.pending(place)
         drained = given["agent_id"] or (cut or {}).get("agent_id")
@@ -137,7 +137,9 @@ def main() -> None:
     except Refused as why:
         module.fail_json(**failure(given["unit"], [why.problem]))
     except OSError as why:
-        wrong = Problem("os_error", str(why.filename), str(why.strerror), remedy="look at the file system")
+        wrong = Problem(
+            "os_error", str(why.filename), str(why.strerror), remedy="see `df -h`, `findmnt` and `sudo dmesg` there"
+        )
         module.fail_json(**failure(str(why.filename), [wrong]))
     module.exit_json(
         changed=changed,

@@ -114,7 +114,9 @@ def main() -> None:
     except Refused as wrong:
         module.fail_json(msg=str(wrong))
     except OSError as wrong:
-        found = Problem("os_error", str(wrong.filename), str(wrong.strerror), remedy="look at the file system")
+        found = Problem(
+            "os_error", str(wrong.filename), str(wrong.strerror), remedy="see `df -h`, `findmnt` and `sudo dmesg` there"
+        )
         module.fail_json(**failure(str(wrong.filename), [found]))
     module.exit_json(
         changed=changed,

@@ -184,7 +184,7 @@ def read(module: AnsibleModule, needed: set[str]) -> slurm_accounts.Accounting:
     if not found.known and not module.check_mode:
         raise Refused(
             f"slurmdbd does not know the cluster {cluster}",
-            "see 'journalctl -u slurmctld' on its host",
+            "see 'sudo journalctl -u slurmctld' on its host",
             code="no_cluster",
             subject=cluster,
         )
@@ -223,7 +223,7 @@ def settle(module: AnsibleModule) -> dict[str, Any]:
         if left:
             raise Refused(
                 f"Slurm has not taken over what sacctmgr was told: it would have to {left[0].does} once more",
-                "see 'journalctl -u slurmdbd' on its host",
+                "see 'sudo journalctl -u slurmdbd' on its host",
                 code="not_taken",
                 subject=left[0].subject,
             )

@@ -389,7 +389,9 @@ def _of_our_authority(own: Authority, params: Mapping[str, Any], check: bool) ->
         if params["held"]:
             raise Refused(
                 f"{own.directory} has no authority, but {', '.join(params['held'])} have certificates",
-                "bring the directory back from where it is kept; if it is lost, docs/security.md says what to do",
+                "bring the directory back from where it is kept; if it is lost, remove the authority's certificate on "
+                "all hosts "
+                "(docs/security.md lists the files), and run it without --limit",
             )
         reasons.append(f"{own.certificate} is not there")
         if not check:

@@ -354,7 +354,7 @@ class Agent:
             self.saved = False
             self.problems["save"] = one_line(
                 f"the state cannot be saved ({failure.strerror}): {self.state.path}. Verdicts are published. "
-                "To do: see `df` and `df -i` for the disk, and `dmesg`"
+                "To do: see `df` and `df -i` for the disk, and `sudo dmesg`"
             )
         else:
             self.saved = True

@@ -90,7 +90,7 @@ def _are_texts(value: Any) -> bool:
 
 
 CONFIG_AT_MOST = 1 << 20
-REMEDY = "Run the role gpu_agent again, which writes it."
+REMEDY = "Run `gpuops up --tags agent` where the inventory is, which writes it."
 SECTIONS: dict[str, type] = {
     "settings": Settings,
     "zookeeper": agent_zookeeper.Settings,

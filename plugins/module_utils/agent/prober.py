@@ -185,7 +185,7 @@ class Prober:
             None,
             "timeout",
             "a process that asked NVML before the agent was started anew",
-            "a GPU hangs: look for an Xid in `dmesg`, drain the host and reboot it",
+            "a GPU hangs: look for an Xid in `sudo dmesg`, drain the host and reboot it",
         )
         return {**hang, "text": f"{hang['text']}; the call hangs in the kernel and cannot be ended", "stuck": True}
 

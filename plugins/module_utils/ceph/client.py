@@ -81,14 +81,20 @@ class Ceph:
         if rc != 0:
             # Some of its lines are warnings of the client, which the last one is not.
             said = (stderr.strip() or stdout.strip() or "it said nothing").splitlines()[-1]
-            remedy = UNREACHABLE if is_late(rc, said) else DENIED if rc in (1, 13) else "read what it said"
+            remedy = UNREACHABLE if is_late(rc, said) else DENIED if rc in (1, 13) else "mend what it named; 'sudo "
+            "ceph -s' on a host of ceph_mons shows whether the cluster is well"
             if "conf_read_file" in said:
                 remedy = f"see that {self.conf} is there and can be read; `gpuops up --tags storage` writes it"
             raise CephError(said, rc, words, remedy)
         try:
             return json.loads(stdout) if stdout.strip() else None
         except (ValueError, RecursionError):
-            raise CephError(f"it answered no JSON but {stdout[:200]!r}", rc, words, "read what it said") from None
+            raise CephError(
+                f"it answered no JSON but {stdout[:200]!r}",
+                rc,
+                words,
+                "mend what it named; 'sudo ceph -s' on a host of ceph_mons shows whether the cluster is well",
+            ) from None
 
     def _program(self, words: Sequence[str], stdin: str | None) -> tuple[int, str, str]:
         given = ["-i", "-"] if stdin is not None else []

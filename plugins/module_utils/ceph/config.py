@@ -66,7 +66,7 @@ def kinds(ceph: Ceph, names: set[str]) -> dict[str, str]:
     answers = {name: find(ceph, "config", "help", name) for name in sorted(names)}
     unknown = [name for name, answer in answers.items() if answer is None and not name.startswith("mgr/")]
     if unknown:
-        raise Refused(f"this Ceph has no option {', '.join(unknown)}", "see 'ceph config ls' for those it has")
+        raise Refused(f"this Ceph has no option {', '.join(unknown)}", "see 'sudo ceph config ls' for those it has")
     return {name: answer["type"] if answer else "str" for name, answer in answers.items()}
 
 

@@ -41,7 +41,11 @@ def plan(found: Mapping[str, Any], names: Sequence[str], enabled: bool) -> list[
             steps.append(Step(f"switch the module {name} off", ("mgr", "module", "disable", name)))
             continue
         if not others:
-            raise Refused("no manager has told which modules it has", "start one; 'ceph -s' shows whether one runs")
+            raise Refused(
+                "no manager has told which modules it has",
+                "run 'sudo systemctl start ceph-mgr.target' on "
+                "a host of ceph_mgrs; 'sudo ceph -s' shows whether one runs",
+            )
         module = others.get(name)
         if not module:
             raise Refused(f"the manager has no module {name}", "install the package that brings it to all managers")

@@ -161,7 +161,7 @@ def remedy_for(code: str) -> str:
 
 def _daemons(kind: str) -> str:
     """What to look at where daemons of a kind are missing."""
-    return f"see 'systemctl status ceph-{kind}@*' on their hosts"
+    return f"see 'sudo systemctl status ceph-{kind}@*' on their hosts"
 
 
 def _problems_of_mons(current: list[str], expected: list[str]) -> list[Problem]:
@@ -173,7 +173,8 @@ def _problems_of_mons(current: list[str], expected: list[str]) -> list[Problem]:
         rows.append(Problem("mon_missing", "mon", cause, missing, _daemons("mon")))
     if extra:
         cause = f"monitors in the quorum that nobody expects: {extra}"
-        remedy = "put their hosts into the group ceph_mons, or take them out with the playbook storage_remove_mon"
+        remedy = "put their hosts into the group ceph_mons, or take them out with the playbook "
+        "baremetal.gpu.storage_remove_mon"
         rows.append(Problem("mon_unexpected", "mon", cause, extra, remedy))
     return rows
 
@@ -203,13 +204,15 @@ def _problems_of_osds(osds: list[dict[str, Any]], expected: list[int]) -> list[P
     states = {row["id"]: row for row in osds}
     for number in sorted(expected):
         subject, row = f"osd.{number}", states.get(number)
-        unit = f"see 'journalctl -u ceph-osd@{number}' on its host"
+        unit = f"see 'sudo journalctl -u ceph-osd@{number}' on its host"
         if row is None:
             rows.append(Problem("osd_unknown", subject, f"{subject} is not known to the monitors", "", unit))
         elif not row["up"]:
             rows.append(Problem("osd_down", subject, f"{subject} is down", "", unit))
         elif not row["in"]:
-            rows.append(Problem("osd_out", subject, f"{subject} is out", "", f"'ceph osd in {number}' takes it back"))
+            rows.append(
+                Problem("osd_out", subject, f"{subject} is out", "", f"'sudo ceph osd in {number}' takes it back")
+            )
     rows += [
         Problem(
             "osd_unexpected",

@@ -53,7 +53,7 @@ def _rows(ceph: Ceph, filesystem: str, path: str, deadline: float) -> list[dict[
                 return []
             if time.monotonic() > deadline:
                 remedy = (
-                    "see that a manager is active ('ceph mgr stat'), and in its log why the module "
+                    "see that a manager is active ('sudo ceph mgr stat'), and in its log why the module "
                     f"{MODULE}, which is on, is not loaded"
                 )
                 raise CephError(error.message, error.rc, error.words, remedy) from None

@@ -70,7 +70,7 @@ class Difference:
     kind: str
     current: str
     expected: str
-    remedy: str = "start baremetal-gpu-device-nodes.service, or run the role gpu_device_nodes"
+    remedy: str = "`sudo systemctl start baremetal-gpu-device-nodes` on the host, or run `gpuops up --tags driver`"
 
     def as_dict(self) -> dict[str, str]:
         return {
@@ -195,7 +195,7 @@ def module_differences(root: str = "/") -> list[Difference]:
     """CUDA needs the module nvidia-uvm, which nothing loads by itself."""
     if "nvidia-uvm" in parse_majors(_read(root, "proc/devices")):
         return []
-    remedy = "run 'modprobe nvidia-uvm' and read what the kernel says; at boot the unit loads it"
+    remedy = "run 'sudo modprobe nvidia-uvm' and read what the kernel says; at boot the unit loads it"
     return [Difference("/dev/nvidia-uvm", "module_not_loaded", "nvidia-uvm not loaded", "nvidia-uvm loaded", remedy)]
 
 

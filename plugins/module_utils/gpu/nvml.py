@@ -150,7 +150,7 @@ def _hung_or_crashed(trace: Trace | None, name: str, what: str, remedy: str) -> 
 
 def timed_out(deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:
     what = f"NVML did not answer within {deadline_s:g} s"
-    remedy = "a GPU hangs: look for an Xid in `dmesg`, drain the host and reboot it"
+    remedy = "a GPU hangs: look for an Xid in `sudo dmesg`, drain the host and reboot it"
     return _hung_or_crashed(trace, "timeout", what, remedy)
 
 
@@ -162,7 +162,7 @@ def crashed(how: str, trace: Trace | None = None) -> dict[str, Any]:
 
 def does_not_end(trace: Trace | None = None) -> dict[str, Any]:
     what = "the process that asked NVML has gone silent and does not come to its end"
-    remedy = "a GPU hangs: look for an Xid in `dmesg`, drain the host and reboot it"
+    remedy = "a GPU hangs: look for an Xid in `sudo dmesg`, drain the host and reboot it"
     return _hung_or_crashed(trace, "timeout", what, remedy)
 
 

@@ -13,15 +13,15 @@ from typing import Any
 
 # NVML return code -> (name, remedy).
 REMEDIES: dict[int, tuple[str, str]] = {
-    4: ("no_permission", "ask as root"),
+    4: ("no_permission", "ask as root, with `sudo`"),
     9: (
         "driver_not_loaded",
-        "load the module with `modprobe nvidia`; if that fails, `dmesg` says why: no module for this kernel, "
+        "load the module with `sudo modprobe nvidia`; if that fails, `sudo dmesg` says why: no module for this kernel, "
         "nouveau still bound to the GPU, or Secure Boot refusing an unsigned module",
     ),
-    10: ("timeout", "look for an Xid in `dmesg`; reboot the host if the GPU does not come back"),
+    10: ("timeout", "look for an Xid in `sudo dmesg`; reboot the host if the GPU does not come back"),
     11: ("irq_issue", "the kernel lost the GPU's interrupt: reboot, and look at the BIOS settings if it returns"),
-    12: ("library_not_found", "install the driver's libraries (libnvidia-ml.so.1): run the role nvidia_driver"),
+    12: ("library_not_found", "install the driver's libraries (libnvidia-ml.so.1): run `gpuops up --tags driver`"),
     13: ("function_not_found", "the library is older than the question: update the driver"),
     14: ("corrupted_inforom", "flash the InfoROM or have the GPU replaced"),
     15: (
@@ -31,18 +31,20 @@ REMEDIES: dict[int, tuple[str, str]] = {
     ),
     16: (
         "reset_required",
-        "drain the host and reset the GPU with `nvidia-smi --gpu-reset`; reboot where the GPU cannot be reset",
+        "drain the host and reset the GPU with `sudo nvidia-smi --gpu-reset -i UUID`; reboot where the GPU cannot be "
+        "reset",
     ),
-    17: ("operating_system", "the operating system blocks the driver: look into `dmesg`"),
+    17: ("operating_system", "the operating system blocks the driver: look into `sudo dmesg`"),
     18: (
         "lib_rm_version_mismatch",
         "the library and the loaded kernel module are of different versions: stop what uses the GPUs and reload "
         "the module, or reboot",
     ),
-    20: ("memory", "the host is short of memory"),
+    20: ("memory", "the host is short of memory: see `free -m`, and end what takes it"),
     999: (
         "unknown",
-        "look into `dmesg` for Xid and NVRM lines and check the nodes /dev/nvidia*; reboot the host if nothing else "
+        "look into `sudo dmesg` for Xid and NVRM lines and check the nodes /dev/nvidia*; reboot the host if nothing "
+        "else "
         "is found",
     ),
 }
@@ -58,7 +60,7 @@ def error(code: int | None, name: str, text: str, remedy: str) -> dict[str, Any]
 
 
 def error_from_code(code: int, said: str) -> dict[str, Any]:
-    name, remedy = REMEDIES.get(code, (f"nvml_{code}", "look into `dmesg` for what the driver says"))
+    name, remedy = REMEDIES.get(code, (f"nvml_{code}", "look into `sudo dmesg` for what the driver says"))
     return error(code, name, said, remedy)
 
 

@@ -19,10 +19,10 @@ ACTIONS = ("none", "restart_app", "inspect", "reset_gpu", "reboot", "rma")
 # How a fault ends: by so many good looks in a row; or by good looks after the next boot only.
 BY_LOOKS, BY_BOOT = "looks", "boot"
 
-_RESET = "drain the GPU and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset"
+_RESET = "drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset"
 _RESEAT = "reseat the GPU and its cables at the next occasion; if it stays, try another slot, then replace the GPU"
 _COOLING = "check fans, filters, air flow and the temperature of the room, and whether other GPUs are hot too"
-_NODE_ROLE = "run the role nvidia_driver on the host"
+_NODE_ROLE = "run `gpuops up --tags driver` for the host"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ _NODE = (
         "NVML's code 9",
         "fatal",
         "inspect",
-        "load it with `modprobe nvidia`; if that fails, `dmesg` says why: no module for this kernel, nouveau bound to "
+        "load it with `sudo modprobe nvidia`; if that fails, `sudo dmesg` says why: no module for this kernel, "
+        "nouveau bound to "
         "the GPU, or Secure Boot",
     ),
     Code(
@@ -77,7 +78,7 @@ _NODE = (
         "no answer within the deadline",
         "fatal",
         "reboot",
-        "look for an Xid in `dmesg`, drain the host and reboot it",
+        "look for an Xid in `sudo dmesg`, drain the host and reboot it",
         looks=2,
     ),
     Code(
@@ -97,7 +98,7 @@ _NODE = (
         "any other code of NVML",
         "fatal",
         "reboot",
-        "look into `dmesg` for Xid and NVRM lines; reboot the host if nothing else is found",
+        "look into `sudo dmesg` for Xid and NVRM lines; reboot the host if nothing else is found",
         looks=3,
     ),
     Code(
@@ -116,7 +117,8 @@ _NODE = (
         "not running, `fabric_grace_s` after boot",
         "fatal",
         "inspect",
-        "start nvidia-fabricmanager in the version of the driver; its journal says why it ended",
+        "`sudo systemctl start nvidia-fabricmanager`; it needs the version of the driver, and `sudo journalctl -u "
+        "nvidia-fabricmanager` says why it ended",
         looks=3,
     ),
     Code(
@@ -136,7 +138,8 @@ _NODE = (
         "one SXid whose line says Non-fatal",
         "degraded",
         "inspect",
-        "see the journal of nvidia-fabricmanager and look for Xids of the GPUs at the links; if it happens again, "
+        "see `sudo journalctl -u nvidia-fabricmanager` and look for Xids of the GPUs at the links; if it happens "
+        "again, "
         "reset the GPUs together with the NVSwitches",
         ends=BY_BOOT,
     ),
@@ -147,7 +150,7 @@ _NODE = (
         "every file that jobs open",
         "fatal",
         "inspect",
-        "run `nvidia-modprobe -c 0 -u`, or the module baremetal.gpu.gpu_device_nodes",
+        "run `sudo nvidia-modprobe -c 0 -u`, or `gpuops up --tags driver` for the host",
     ),
 )
 
@@ -160,7 +163,7 @@ _DEVICE = (
         "fatal",
         "reboot",
         "drain the host and reboot it; if the GPU stays away, reseat it and check its power. If it was taken out, "
-        "clear this fault",
+        "run `sudo gpu-agent clear` on the host",
     ),
     Code(
         "gpu_lost",
@@ -207,7 +210,7 @@ _DEVICE = (
         "any other code of NVML",
         "fatal",
         "reboot",
-        "look into `dmesg` for Xid and NVRM lines; drain the host and reboot it",
+        "look into `sudo dmesg` for Xid and NVRM lines; drain the host and reboot it",
         looks=2,
     ),
     Code(
@@ -217,7 +220,7 @@ _DEVICE = (
         "no answer within the deadline",
         "fatal",
         "reboot",
-        "look for an Xid in `dmesg`, drain the host and reboot it; if it happens again, replace the GPU",
+        "look for an Xid in `sudo dmesg`, drain the host and reboot it; if it happens again, replace the GPU",
         looks=2,
     ),
     Code(
@@ -411,7 +414,7 @@ _DEVICE = (
         "every such link",
         "degraded",
         "inspect",
-        "look for Xid 74 in `dmesg`; reset the GPU, then check bridges and NVSwitches",
+        "look for Xid 74 in `sudo dmesg`; reset the GPU, then check bridges and NVSwitches",
         looks=3,
     ),
     Code(
@@ -431,7 +434,8 @@ _DEVICE = (
         "not completed, `fabric_grace_s` after boot",
         "fatal",
         "inspect",
-        "check nvidia-fabricmanager and its journal, and that it has the version of the driver; then reset the GPUs",
+        "check nvidia-fabricmanager with `sudo journalctl -u nvidia-fabricmanager`, and that it has the version of "
+        "the driver; then reset the GPUs",
         looks=3,
     ),
     Code(
@@ -441,7 +445,7 @@ _DEVICE = (
         "every flag of the fabric's health",
         "degraded",
         "inspect",
-        "see the journal of nvidia-fabricmanager; reset the GPUs",
+        "see `sudo journalctl -u nvidia-fabricmanager`; reset the GPUs",
         looks=3,
     ),
     Code(
@@ -451,7 +455,7 @@ _DEVICE = (
         "`expected.persistence_mode` of the policy",
         "degraded",
         "inspect",
-        "start nvidia-persistenced: run the role nvidia_driver",
+        "run `gpuops up --tags driver` for the host, which starts nvidia-persistenced",
         looks=3,
     ),
     Code(
@@ -461,7 +465,7 @@ _DEVICE = (
         "the GPU's default clocks",
         "degraded",
         "inspect",
-        "set them back with `nvidia-smi --reset-applications-clocks -i UUID`",
+        "set them back with `sudo nvidia-smi --reset-applications-clocks -i UUID`",
         looks=3,
     ),
     Code(
@@ -501,7 +505,7 @@ _DEVICE = (
         "the file of every GPU",
         "fatal",
         "inspect",
-        "run `nvidia-modprobe -c N`, or the module baremetal.gpu.gpu_device_nodes",
+        "run `sudo nvidia-modprobe -c N`, or `gpuops up --tags driver` for the host",
     ),
 )
 

@@ -70,7 +70,7 @@ class Node:
         if status == host_run.NOT_FOUND or "Cannot connect" in err:
             raise Refused(
                 f"{self.engine} does not answer: {untrusted_text.one_line(err)}",
-                "run the stage `node` on this host, which installs the engine",
+                "run `gpuops up --tags containers` for this host, which installs the engine",
                 code="no_engine",
             )
         return status == 0
@@ -91,7 +91,7 @@ class Node:
         if free < missing + SPARE:
             raise Refused(
                 f"{place} has {free >> 20} MiB free, and {(missing + SPARE) >> 20} are needed",
-                "make space, such as with `docker image prune`",
+                "make space, such as with `sudo docker image prune`",
                 code="no_space",
             )
         began = time.monotonic()

@@ -62,7 +62,8 @@ _REMEDIES = {
     "none": "nothing",
     "restart_app": "restart the application, and look for the mistake in it if it happens again",
     "inspect": "look at the GPU: its seat, its power cables, its bridges and cables; then reboot the host",
-    "reset_gpu": "drain the GPU and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be "
+    "reset_gpu": "drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot "
+    "be "
     "reset",
     "reboot": "drain the host and reboot it",
     "rma": "have the GPU replaced: resets and reboots have not helped",

@@ -164,7 +164,7 @@ def source(name: str, home: str, family: str) -> str:
     """How a library that is missing comes to the programs in `home`, in words."""
     place = brought(home).get(name)
     if place is not None:
-        return f"it is {place}, which the loader does not know of: run the role again, which shows it"
+        return f"it is {place}, which the loader does not know of: `gpuops up --tags mesos_agent` shows it"
     if OWN.fullmatch(name):
         return f"it is a part of Mesos itself, and {home} lacks it: take an archive or a package that is whole"
     return f"install {package(name, family)}"
@@ -189,7 +189,7 @@ def problem(home: str, told: Needs, family: str) -> str:
     if not said:
         return ""
     if not told.versions and all(name in brought(home) for name in told.missing):
-        return f"{'; '.join(said)}. To do: run the role again"
+        return f"{'; '.join(said)}. To do: run `gpuops up --tags mesos_agent` for this host"
     return f"{'; '.join(said)}. To do: install what is missing, or take programs that were built for this release"
 
 

@@ -93,9 +93,14 @@ def latest(work_dir: str) -> str | None:
     except FileNotFoundError:
         return None
     except PermissionError as why:
-        raise Refused(f"{_closed(str(why.filename))}: {why.strerror}", "run the role mesos_agent") from why
+        raise Refused(
+            f"{_closed(str(why.filename))}: {why.strerror}", "run `gpuops up --tags mesos_agent` for this host"
+        ) from why
     except OSError as why:
-        raise Refused(f"{work_dir}/meta/slaves/latest is no link: {why.strerror}", "look at work_dir") from why
+        raise Refused(
+            f"{work_dir}/meta/slaves/latest is no link: {why.strerror}",
+            f"see `sudo ls -l {work_dir}/meta/slaves`: the agent makes the link when it registers",
+        ) from why
 
 
 def _closed(path: str) -> str:
@@ -136,9 +141,13 @@ def environment(text: str, gpus: Mapping[int, str]) -> str:
     names = [line.partition("=")[0] for line in lines]
     for needed in ("MESOS_RESOURCES", "MESOS_ISOLATION"):
         if needed not in names:
-            raise Refused(f"{needed} is not in the agent's environment", "run the role mesos_agent")
+            raise Refused(
+                f"{needed} is not in the agent's environment", "run `gpuops up --tags mesos_agent` for this host"
+            )
     if gpus and "gpu/nvidia" not in lines[names.index("MESOS_ISOLATION")]:
-        raise Refused("the agent was started without the isolator gpu/nvidia", "run the role mesos_agent")
+        raise Refused(
+            "the agent was started without the isolator gpu/nvidia", "run `gpuops up --tags mesos_agent` for this host"
+        )
     resources = lines[names.index("MESOS_RESOURCES")].partition("=")[2]
     numbers = sorted(gpus)
     changed = {
@@ -190,7 +199,7 @@ def tasks_of_agent(url: str, timeout_s: float = 5.0, ca_file: str | None = None)
     try:
         https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))
     except OSError as why:
-        raise Refused(f"{ca_file} cannot be read: {why}", "run the role mesos_agent") from why
+        raise Refused(f"{ca_file} cannot be read: {why}", "run `gpuops up --tags mesos_agent` for this host") from why
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({}), https).open(
             f"{url}/state", timeout=timeout_s
@@ -298,7 +307,9 @@ class Replacement:
                 return file.read()
         except (OSError, ValueError) as why:
             what = getattr(why, "strerror", None) or "it is no UTF-8"
-            raise Refused(f"{self.place.environment} cannot be read: {what}", "run the role mesos_agent") from why
+            raise Refused(
+                f"{self.place.environment} cannot be read: {what}", "run `gpuops up --tags mesos_agent` for this host"
+            ) from why
 
     def _wanted(self) -> str:
         return environment(self._text(), self.gpus)
@@ -358,9 +369,15 @@ class Replacement:
                 return
             status, _said = self.run(["systemctl", "is-failed", "--quiet", self.place.unit])
             if status == 0:
-                raise Refused(f"{self.place.unit} fails with the new list", f"journalctl -u {self.place.unit}")
+                raise Refused(
+                    f"{self.place.unit} fails with the new list",
+                    f"see why in `sudo journalctl -u {self.place.unit}` on the host",
+                )
             self.sleep(0.25)
-        raise Refused(f"{self.place.unit} has not registered in {self.place.start_s:g} s", "look at its log")
+        raise Refused(
+            f"{self.place.unit} has not registered in {self.place.start_s:g} s",
+            f"see `sudo journalctl -u {self.place.unit}` on the host",
+        )
 
     def _systemctl(self, verb: str) -> None:
         self._do(["systemctl", verb, self.place.unit])

@@ -109,7 +109,7 @@ def summary(found: Mapping[str, Any], now: float) -> dict[str, Any]:
             name,
             f"the {name} of the portal does not answer",
             found[name],
-            f"see `journalctl -u {unit}` on its host",
+            f"see `sudo journalctl -u {unit}` on its host",
         )
         for name, unit in UNITS.items()
         if found[name]
@@ -120,13 +120,14 @@ def summary(found: Mapping[str, Any], now: float) -> dict[str, Any]:
     if not found["hub"] and (row is None or is_old):
         cause = "the hub does not write down how many sessions there are"
         evidence = found["why"] or f"last at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(row['at']))}"
-        remedy = f"see `journalctl -u {UNITS['hub']}` on its host, and whether the disk is full"
+        remedy = f"see `sudo journalctl -u {UNITS['hub']}` on its host, and whether the disk is full"
         problems.append(Problem("tells_nothing", "hub", cause, evidence, remedy))
     silent = row["unmeasured"].get("silent", 0) if row and not is_old else 0
     if silent:
         who = "1 session sends" if silent == 1 else f"{silent} sessions send"
         cause = f"{who} no measurements, and would not be ended for being idle"
-        remedy = "run the playbook portal for all nodes; see docs/alerts.md on PortalSessionsUnmeasured"
+        remedy = "run `gpuops up --tags portal` for all nodes; then see on the node of a session whether "
+        "/usr/libexec/baremetal-gpu/portal-measure runs in it"
         problems.append(Problem("sessions_unmeasured", "sessions", cause, "", remedy))
     return {
         "hub": not found["hub"],

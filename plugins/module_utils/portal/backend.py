@@ -97,7 +97,7 @@ def ask(path: str, question: Mapping[str, Any]) -> Mapping[str, Any]:
         unit = os.path.basename(path).rpartition(".")[0]
         raise CallFailed(
             f"the program behind {path} gives no answer: {one_line(why, 200)}",
-            f"the operators see it in `journalctl -u '{unit}@*'` on the portal's host",
+            f"the operators see it in `sudo journalctl -u '{unit}@*'` on the portal's host",
         ) from why
     if "problem" in told:
         raise Refused(told["problem"]["cause"], told["problem"]["remedy"], code=told["problem"]["code"])

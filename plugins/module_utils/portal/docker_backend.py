@@ -171,7 +171,7 @@ class DockerOrders:
         if status and not (tolerated and tolerated in error):
             raise CallFailed(
                 f"docker {words[0]}: {one_line((error or out).strip(), 300)}",
-                "the operators see more with `systemctl status docker` on the portal's host",
+                "the operators see more with `sudo systemctl status docker` on the portal's host",
             )
         return out
 
@@ -398,7 +398,7 @@ class DockerBackend:
         if not one.address:
             raise Refused(
                 f"the container of {one.job} has no address",
-                "the operators see whether Docker has its default network with `docker network inspect bridge`",
+                "the operators see whether Docker has its default network with `sudo docker network inspect bridge`",
                 code="no_address",
                 subject=str(one.job),
             )
@@ -408,7 +408,7 @@ class DockerBackend:
 def _unreadable(what: str, why: BaseException) -> CallFailed:
     return CallFailed(
         f"{what} cannot be read: {type(why).__name__} {one_line(why, 200)}",
-        "the operators see it with `docker ps --all` on the portal's host",
+        "the operators see it with `sudo docker ps --all` on the portal's host",
     )
 
 

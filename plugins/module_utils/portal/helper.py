@@ -134,7 +134,7 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
     account = known.person(order["user"])
     submitter = Submitter(run)
     if order["do"] == KEYS:
-        return _keys(account.name, submitter, run)
+        return _keys(account.name, account.home, submitter, run)
     if order["do"] == HOME:
         return own.home(submitter.as_user(account.name), account.home, run)
     if order["do"] == HOURS:
@@ -170,20 +170,23 @@ def _needed(order: Mapping[str, Any], name: str) -> Any:
     return order[name]
 
 
-def _keys(user: str, submitter: Submitter, run: Run) -> dict[str, Any]:
+def _keys(user: str, home: str, submitter: Submitter, run: Run) -> dict[str, Any]:
     """The public keys of the jump and of a user's sessions, by which people know them; the latter is made here, in the
     home, where no session has made it yet."""
     made = f'key="$HOME/{ssh.HOST_KEY}"\n{ssh.MAKE_KEY}'
     asked = {
-        "session": ([*submitter.as_user(user), "/bin/sh", "-c", made], f"see that {user} may write below the home"),
-        "jump": (["/usr/bin/cat", "--", f"{ssh.JUMP_KEY}.pub"], f"see `systemctl status {ssh.ACCOUNT}`"),
+        "session": [*submitter.as_user(user), "/bin/sh", "-c", made],
+        "jump": ["/usr/bin/cat", "--", f"{ssh.JUMP_KEY}.pub"],
     }
     found = {}
-    for name, (argv, remedy) in asked.items():
+    for name, argv in asked.items():
         status, out, error = run(argv, None, 20.0)
         key = " ".join(out.split()[:2])
         if status or not ssh.KEY.fullmatch(key):
-            raise CallFailed(f"the key of the {name} cannot be had: {one_line(error or out, 300)}", remedy)
+            cause = f"the key of the {name} cannot be had: {one_line(error or out, 300)}"
+            if name == "session":
+                raise submitter.not_written(user, f"{home}/{ssh.HOST_KEY}", cause)
+            raise CallFailed(cause, f"the operators see `sudo systemctl status {ssh.ACCOUNT}` on the portal's host")
         found[name] = key
     return found
 
@@ -254,6 +257,10 @@ def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:
         answer = {"problem": why.problem.as_dict()}
     except Malformed as why:
         problem = Refused(one_line(why, 300), code="malformed").problem
-        answer = {"problem": replace(problem, remedy="run the playbook portal again: hub and program differ").as_dict()}
+        answer = {
+            "problem": replace(
+                problem, remedy="the operators run `gpuops up --tags portal`: hub and program differ"
+            ).as_dict()
+        }
     tell(answer)
     return 1 if "problem" in answer else 0

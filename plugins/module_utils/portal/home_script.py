@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import measure
@@ -41,10 +41,9 @@ def head(wanted: Wanted, variables: Mapping[str, str], port: str) -> list[str]:
 
 def keep(wanted: Wanted, name: str, text: str, run: Run) -> None:
     """Write it as its user, whom alone it can be read by. Raises CallFailed."""
-    argv = [*Submitter(run).as_user(wanted.user), "/bin/sh", "-c", KEEP, "sh", wanted.directory, name]
+    submitter = Submitter(run)
+    argv = [*submitter.as_user(wanted.user), "/bin/sh", "-c", KEEP, "sh", wanted.directory, name]
     status, out, error = run(argv, text, 20.0)
     if status:
-        raise CallFailed(
-            f"the session's script cannot be written: {one_line(error or out, 300)}",
-            f"see that {wanted.user} may write to {wanted.directory} on the portal's host",
-        )
+        cause = f"the session's script cannot be written: {one_line(error or out, 300)}"
+        raise submitter.not_written(wanted.user, wanted.directory, cause)

@@ -71,7 +71,7 @@ def checked(given: Mapping[str, str], user: str, server: str, settings: Settings
             shown = "" if forms.get(name) == _TOKEN else f" {one_line(repr(value), 120)}"
             raise Refused(
                 f"a session gets no {one_line(name, 80)}{shown}",
-                "run the playbook portal again: hub and program differ",
+                "the operators run `gpuops up --tags portal`: hub and program differ",
                 code="invalid_session",
                 subject=name,
             )

@@ -88,7 +88,10 @@ def answer(
                 time.sleep(pause_s)
                 raise _refused(f"PAM refuses {name}: {one_line(found.text, 200)}")
     except OSError as why:
-        raise CallFailed(f"passwords cannot be checked: {why}", "see that the host has libpam0g and /run") from why
+        raise CallFailed(
+            f"passwords cannot be checked: {why}",
+            "the operators see that the host has the package libpam0g, and `ls -ld /run`",
+        ) from why
     return {"name": name}
 
 

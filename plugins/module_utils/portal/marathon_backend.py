@@ -101,7 +101,9 @@ def orders(path: str = PATH, run: Run = host_run.run) -> MarathonOrders:
         with open(path, "rb") as file:
             row = SHAPE(json_object(file.read()), "it")
     except (OSError, Malformed) as why:
-        raise Refused(f"{path} cannot be read: {why}", "run the playbook portal again", code="no_settings") from why
+        raise Refused(
+            f"{path} cannot be read: {why}", "the operators run `gpuops up --tags portal`", code="no_settings"
+        ) from why
     marathon = Marathon(
         row["urls"], mesos_operator.http_transport(TIMEOUT_S), row.get("user") or None, row.get("password")
     )

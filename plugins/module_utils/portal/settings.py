@@ -119,7 +119,9 @@ def read(path: str = PATH) -> Settings:
         with open(path, "rb") as file:
             return parse(file.read())
     except (OSError, Malformed) as why:
-        raise Refused(f"{path} cannot be read: {why}", "run the playbook portal again", code="no_settings") from why
+        raise Refused(
+            f"{path} cannot be read: {why}", "the operators run `gpuops up --tags portal`", code="no_settings"
+        ) from why
 
 
 def parse(data: bytes | str) -> Settings:

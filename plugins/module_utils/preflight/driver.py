@@ -35,7 +35,8 @@ def judge_installed(host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str,
             remedy = "remove it with `nvidia-uninstall --silent`, or set nvidia_driver_method to runfile"
         else:
             remedy = (
-                f"run the role nvidia_driver with nvidia_driver_state: absent and nvidia_driver_method: {other} first, "
+                f"run `gpuops up --tags driver` with nvidia_driver_state: absent and nvidia_driver_method: {other} "
+                "first, "
                 f"or set nvidia_driver_method to {other}"
             )
         judgement.problem(

@@ -127,10 +127,11 @@ def judge_secure_boot(host: dict[str, Any], gpu: dict[str, Any], building: bool,
     if not state["enabled"] or not building or gpu["driver"]["loaded"] or state["key_enrolled"]:
         return
     if state["key"]:
-        steps = f"`mokutil --import {state['key']}`, reboot, and confirm the key at the console"
+        steps = f"`sudo mokutil --import {state['key']}`, reboot, and confirm the key at the console"
     else:
         steps = (
-            "install dkms and mokutil, make a key with `dkms generate_mok`, `mokutil --import /var/lib/dkms/mok.pub`, "
+            "install dkms and mokutil, make a key with `dkms generate_mok`, `sudo mokutil --import "
+            "/var/lib/dkms/mok.pub`, "
             "reboot, and confirm the key at the console"
         )
     if host["os"]["id"] == "ubuntu":

@@ -152,7 +152,7 @@ def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: flo
         (node.scheduled, "the machine is in the maintenance schedule, which others made"),
         (foreign, "somebody else had taken it out before"),
         (mesos["unit"] == "inactive", "its unit was stopped by somebody, or ended as the masters have marked it gone"),
-        (bool(unread), f"its host's gpu-agent cannot read {unread}; run the role mesos_agent there"),
+        (bool(unread), f"its host's gpu-agent cannot read {unread}; run `gpuops up --tags mesos_agent` for it"),
         (mesos["unit"] == "unknown", "how its unit stands is not known"),
         (mesos["executors"] is None, "whether jobs of it live is not known"),
         (bool(mesos["executors"]), f"{mesos['executors']} executors of it live"),

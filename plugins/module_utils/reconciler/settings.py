@@ -83,7 +83,10 @@ def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> 
     try:
         return _settings_of(told, path, mode)
     except (AttributeError, TypeError, ValueError) as why:
-        raise Wrong(f"{path} has a value of the wrong kind: {one_line(why)}", "run the role gpu_reconciler") from why
+        raise Wrong(
+            f"{path} has a value of the wrong kind: {one_line(why)}",
+            "run `gpuops up --tags gpu_reconciler`, which writes it",
+        ) from why
 
 
 def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settings:
@@ -201,9 +204,9 @@ def _object(path: Path) -> dict[str, Any]:
         raise Wrong(f"{path} cannot be read: {why.strerror}", _to_read(why)) from why
     except (ValueError, RecursionError) as why:
         # Not the reason: it would show a part of the content.
-        raise Wrong(f"{path} is not JSON", "write it anew with the role gpu_reconciler") from why
+        raise Wrong(f"{path} is not JSON", "`gpuops up --tags gpu_reconciler` writes it anew") from why
     if not isinstance(told, dict):
-        raise Wrong(f"{path} is not a JSON object", "write it anew with the role gpu_reconciler")
+        raise Wrong(f"{path} is not a JSON object", "`gpuops up --tags gpu_reconciler` writes it anew")
     return told
 
 

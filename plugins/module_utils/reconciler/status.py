@@ -72,6 +72,8 @@ def table(found: dict[str, Any]) -> str:
             lines.append(f"{host}: {memory['failed']['what']} failed: {memory['failed']['why']}")
     if found["without_own_login"]:
         hosts = ", ".join(found["without_own_login"])
-        lines.append(f"Publish with a login that is not theirs alone: {hosts}. To do: run the playbook agent on them.")
+        lines.append(
+            f"Publish with a login that is not theirs alone: {hosts}. To do: run `gpuops up --tags agent` for them."
+        )
     lines.append(f"{found['leader']} leads." if found["leader"] else "Nobody leads.")
     return "\n".join(lines)

@@ -81,7 +81,7 @@ def _ask(run: Run, what: Sequence[str], columns: Sequence[str]) -> list[dict[str
     if status:
         raise Refused(
             "slurmdbd does not answer",
-            "see 'journalctl -u slurmdbd' on its host",
+            "see 'sudo journalctl -u slurmdbd' on its host",
             code="no_answer",
             subject="slurmdbd",
             evidence=(error or out).strip()[:400],
@@ -132,7 +132,7 @@ def users_with_jobs(run: Run) -> set[str]:
     if status:
         raise Refused(
             "slurmctld does not answer, so nobody can tell whose jobs there are",
-            "see 'journalctl -u slurmctld' on its host",
+            "see 'sudo journalctl -u slurmctld' on its host",
             code="no_answer",
             subject="slurmctld",
             evidence=(error or out).strip()[:400],
@@ -218,7 +218,7 @@ def _busy(current: Accounting, wanted: Wanted, busy: Collection[str]) -> Iterato
                 "user_has_jobs",
                 user.name,
                 f"{user.name} is to be absent, and has running or waiting jobs",
-                remedy=f"see 'squeue -u {user.name}'; wait until they end, or cancel them with 'scancel -u "
+                remedy=f"see 'squeue -u {user.name}'; wait until they end, or cancel them with 'sudo scancel -u "
                 f"{user.name}', and run again",
             )
 

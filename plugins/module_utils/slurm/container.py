@@ -116,7 +116,7 @@ def add_gpus(bundle: str, root: str = "/") -> None:
         if wants_gpus(after) and not os.path.exists(specification):
             raise Refused(
                 f"the node has no {SPECIFICATION}, so a container cannot have its GPUs",
-                "have an administrator run the role container_runtime on it",
+                "have an administrator run `gpuops up --tags containers` for it",
                 code="no_specification",
                 subject=SPECIFICATION,
             )

@@ -165,7 +165,7 @@ class Slurm:
         status, out, error = self._run([f"/usr/bin/{argv[0]}", *argv[1:]], stdin, self._timeout_s)
         if status and not (tolerated and tolerated in error):
             why = one_line(error or out, 300) or f"exit status {status}"
-            raise CallFailed(f"{argv[0]} {argv[1]}: {why}", "see 'scontrol ping' and 'journalctl -u slurmctld'")
+            raise CallFailed(f"{argv[0]} {argv[1]}: {why}", "see 'scontrol ping' and 'sudo journalctl -u slurmctld'")
         return out
 
     def nodes(self, *names: str) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.queue import QueuedJob
 
-RESUME = "`scontrol update nodename={node} state=resume`"
+RESUME = "`sudo scontrol update nodename={node} state=resume`"
 
 
 class Known(NamedTuple):
@@ -39,39 +39,41 @@ NODE_REASONS = (
         "gpus_missing",
         "it has fewer GPUs than slurm.conf says, so it accepts no jobs; running jobs continue",
         "see which GPU is missing with `gpuops doctor {node}` and mend it; or drain it and let `gpuops up --limit` "
-        f"with the controller and the node take it out. Then `systemctl restart slurmd` there, and {RESUME}",
+        f"with the controller and the node take it out. Then `sudo systemctl restart slurmd` there, and {RESUME}",
     ),
     Known(
         "low realmemory",
         "memory_missing",
         "it has less memory than slurm.conf says",
-        "compare `free -m` there with the memory that it should have. If the change is intended, run the playbook "
-        f"slurm again, then {RESUME}",
+        "compare `free -m` there with the memory that it should have. If the change is intended, run "
+        f"`gpuops up --tags slurm`, then {RESUME}",
     ),
     Known(
         "low socket*core*thread",
         "cores_missing",
         "it has fewer cores than slurm.conf says",
         "see `slurmd -C` there; check the firmware's settings of threads and cores. If the change is intended, "
-        f"run the playbook slurm again, then {RESUME}",
+        f"run `gpuops up --tags slurm`, then {RESUME}",
     ),
     Known(
         "low cpus",
         "cores_missing",
         "it has fewer CPUs than slurm.conf says",
-        f"see `slurmd -C` there. If the change is intended, run the playbook slurm again, then {RESUME}",
+        f"see `slurmd -C` there. If the change is intended, run `gpuops up --tags slurm`, then {RESUME}",
     ),
     Known(
         "prolog error",
         "prolog_failed",
         "its Prolog failed, so the job was requeued and is held",
-        f"see `journalctl -u slurmd` there, mend the cause, {RESUME}, and `scontrol release JOB` for the held job",
+        f"see `sudo journalctl -u slurmd` there, mend the cause, {RESUME}, and `sudo scontrol release JOB` for the "
+        "held job",
     ),
     Known(
         "epilog error",
         "epilog_failed",
         "its Epilog failed, so processes and settings of a job may be left",
-        "see `journalctl -t baremetal-gpu-slurm` and `journalctl -u slurmd` there, mend the cause, then " + RESUME,
+        "see `sudo journalctl -t baremetal-gpu-slurm` and `sudo journalctl -u slurmd` there, mend the cause, then "
+        "" + RESUME,
     ),
     Known(
         "kill task failed",
@@ -84,7 +86,7 @@ NODE_REASONS = (
         "unexpectedly rebooted",
         "rebooted",
         "it rebooted without Slurm, and its jobs are lost",
-        f"see why in `journalctl --boot=-1` there and in the log of its BMC, then {RESUME}",
+        f"see why in `sudo journalctl --boot=-1` there and in the log of its BMC, then {RESUME}",
     ),
     Known(
         "duplicate jobid",
@@ -108,31 +110,31 @@ NODE_REASONS = (
         "batch job complete failure",
         "launch_failed",
         "a batch job could not be started or ended there",
-        f"see `journalctl -u slurmd` there, mend the cause, then {RESUME}",
+        f"see `sudo journalctl -u slurmd` there, mend the cause, then {RESUME}",
     ),
     Known(
         "reboot asap",
         "reboots",
         "Slurm reboots it as soon as its jobs have ended",
-        "wait for it; `scontrol cancel_reboot {node}` takes the order back",
+        "wait for it; `sudo scontrol cancel_reboot {node}` takes the order back",
     ),
     Known(
         "reboot timed out",
         "not_rebooted",
         "Slurm rebooted it, and it did not register in time",
-        f"see its console or BMC and `journalctl -u slurmd` there, then {RESUME}",
+        f"see its console or BMC and `sudo journalctl -u slurmd` there, then {RESUME}",
     ),
     Known(
         "resumetimeout",
         "not_resumed",
         "Slurm switched it on, and it did not register in time",
-        f"see its console or BMC and `journalctl -u slurmd` there, then {RESUME}",
+        f"see its console or BMC and `sudo journalctl -u slurmd` there, then {RESUME}",
     ),
     Known(
         "gres/",
         "gres_wrong",
         "its GPUs are not what slurm.conf and gres.conf say",
-        f"compare `nvidia-smi -L` and `slurmd -G` there with gres.conf; run the playbook slurm again, then {RESUME}",
+        f"compare `nvidia-smi -L` and `slurmd -G` there with gres.conf; run `gpuops up --tags slurm`, then {RESUME}",
     ),
     Known(
         "munge",
@@ -194,7 +196,8 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             name,
             f"Slurm itself drained it: {told or 'no reason given'}",
             node["state"],
-            f"see `journalctl -u slurmctld` on the controller and `journalctl -u slurmd` there, mend the cause, then "
+            "see `sudo journalctl -u slurmctld` on the controller and `sudo journalctl -u slurmd` there, mend the "
+            "cause, then "
             f"{RESUME}".format(node=name),
         )
     if known is None and node["drained"]:
@@ -211,7 +214,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             name,
             f"it is out of service: {told}",
             node["state"],
-            f"see `journalctl -u slurmd` there, mend the cause, then {RESUME}".format(node=name),
+            f"see `sudo journalctl -u slurmd` there, mend the cause, then {RESUME}".format(node=name),
         )
     return Problem(known.code, name, known.cause, evidence, known.remedy.format(node=name))
 
@@ -241,7 +244,7 @@ CLOSED = {
     "rebooting": (
         "reboots",
         "Slurm is to reboot it, or has and waits for it",
-        "wait for it; `scontrol cancel_reboot {node}` takes an order back that has not begun",
+        "wait for it; `sudo scontrol cancel_reboot {node}` takes an order back that has not begun",
     ),
     "powering_down": ("powered_down", "Slurm switches it off to save energy", "none is needed: Slurm switches it on"),
     "powering_up": ("powers_up", "Slurm switches it on", "wait until it has booted"),
@@ -268,7 +271,7 @@ MAINTENANCE, RESERVED = "reserved for maintenance", "may be reserved"
 WAITS: dict[str, tuple[str, str]] = {
     LAUNCH_FAILED: (
         "its start failed on a node, so it is held",
-        "see why that node is drained with `sinfo -R`, then `scontrol release {job}`",
+        "see why that node is drained with `sinfo -R`, then `sudo scontrol release {job}`",
     ),
     "None": ("the scheduler has not considered it yet", ""),
     "Priority": ("jobs with a higher priority come first", ""),
@@ -276,7 +279,7 @@ WAITS: dict[str, tuple[str, str]] = {
     "Dependency": ("it depends on another job", ""),
     "DependencyNeverSatisfied": (
         "the job that it depends on ended otherwise than it requires",
-        "cancel it with `scancel {job}`, or `scontrol update jobid={job} dependency=`",
+        "cancel it with `sudo scancel {job}`, or `sudo scontrol update jobid={job} dependency=`",
     ),
     "BeginTime": ("its start time is in the future, or it was requeued and waits for half a minute", ""),
     "Cleaning": ("Slurm is cleaning up after its last start", ""),
@@ -291,31 +294,34 @@ WAITS: dict[str, tuple[str, str]] = {
     RESERVED: ("the nodes that it needs are kept for jobs that come first, or are reserved", ""),
     "NodeDown": ("a node that it needs is down", "see `sinfo -R` for the node"),
     "JobHeldUser": ("its user holds it (`scontrol hold`)", ""),
-    "JobHeldAdmin": ("it is held", "see why with `scontrol show job {job}`, then `scontrol release {job}`"),
+    "JobHeldAdmin": ("it is held", "see why with `scontrol show job {job}`, then `sudo scontrol release {job}`"),
     "JobHoldMaxRequeue": (
         "it was requeued too often",
-        "see why it fails with `sacct -D -j {job}`, then `scontrol release {job}`",
+        "see why it fails with `sacct -D -j {job}`, then `sudo scontrol release {job}`",
     ),
     "BadConstraints": (
         "no node can ever satisfy its request",
-        "see what it asks for with `scontrol show job {job}`; `scontrol release {job}` if a node has it again, or "
-        "`scancel {job}`",
+        "see what it asks for with `scontrol show job {job}`; `sudo scontrol release {job}` if a node has it again, or "
+        "`sudo scancel {job}`",
     ),
-    "PartitionDown": ("its partition is down", "`scontrol update partitionname={partition} state=up`"),
-    "PartitionInactive": ("its partition is inactive", "`scontrol update partitionname={partition} state=up`"),
+    "PartitionDown": ("its partition is down", "`sudo scontrol update partitionname={partition} state=up`"),
+    "PartitionInactive": ("its partition is inactive", "`sudo scontrol update partitionname={partition} state=up`"),
     "PartitionNodeLimit": (
         "it requests more nodes than its partition has or allows",
-        "correct it with `scontrol update jobid={job}`, or cancel it",
+        "`sudo scontrol update jobid={job} numnodes=NUMBER`, or cancel it with `sudo scancel {job}`",
     ),
     "PartitionTimeLimit": (
         "it requests more time than its partition allows",
-        "`scontrol update jobid={job} timelimit=TIME`, or cancel it",
+        "`sudo scontrol update jobid={job} timelimit=TIME`, or cancel it",
     ),
-    "InvalidAccount": ("its account no longer exists", "`scontrol update jobid={job} account=ACCOUNT`, or cancel it"),
-    "InvalidQOS": ("its QOS no longer exists", "`scontrol update jobid={job} qos=QOS`, or cancel it"),
+    "InvalidAccount": (
+        "its account no longer exists",
+        "`sudo scontrol update jobid={job} account=ACCOUNT`, or cancel it",
+    ),
+    "InvalidQOS": ("its QOS no longer exists", "`sudo scontrol update jobid={job} qos=QOS`, or cancel it"),
     "ReservationDeleted": (
         "its reservation no longer exists",
-        "`scontrol update jobid={job} reservationname=`, or cancel it",
+        "`sudo scontrol update jobid={job} reservationname=`, or cancel it",
     ),
 }
 # Limits are many, and their names say whose and of what.
@@ -383,7 +389,7 @@ def shut_out_problems(users: Iterable[str]) -> Iterable[Problem]:
             f"user {user}",
             f"slurmctld does not know the uid of {user}, whose account came or changed later, and refuses every job",
             "scontrol show assoc_mgr flags=users",
-            "run the playbook slurm, or `systemctl restart slurmctld` on the controller; jobs go on",
+            "run `gpuops up --tags slurm`, or `sudo systemctl restart slurmctld` on the controller; jobs go on",
         )
 
 
@@ -397,7 +403,7 @@ def holder_problems(holders: Iterable[Holder]) -> list[Problem]:
             f"a bad GPU of it is not out of service: the reconciler's job {one.id} does not start, and a guard keeps "
             "the node closed meanwhile",
             one.reason,
-            "run the playbook slurm, which gives these jobs an account and a QOS that no limit reaches; "
+            "run `gpuops up --tags slurm`, which gives these jobs an account and a QOS that no limit reaches; "
             f"`scontrol show job {one.id}` tells what it waits for",
         )
         for name, one in sorted(stuck.items())
@@ -412,7 +418,7 @@ def partition_problem(partition: Mapping[str, Any]) -> Problem | None:
         f"partition {partition['name']}",
         f"its state is {partition['state']}, so no job starts in it",
         partition["state"],
-        f"`scontrol update partitionname={partition['name']} state=up` once it may",
+        f"`sudo scontrol update partitionname={partition['name']} state=up` once it may",
     )
 
 
@@ -429,7 +435,7 @@ def controller_problems(controllers: Mapping[str, bool]) -> Iterable[Problem]:
                     name,
                     "slurmctld does not answer there, so nothing is left if the other controller fails",
                     "",
-                    "see `journalctl -u slurmctld` there, then `systemctl start slurmctld`",
+                    "see `sudo journalctl -u slurmctld` there, then `sudo systemctl start slurmctld`",
                 )
 
 
@@ -468,7 +474,7 @@ NO_ANSWER = (
         ("no such file", "not found"),
         "not_installed",
         "Slurm's commands are not installed there",
-        "run the playbook slurm for this host",
+        "run `gpuops up --tags slurm`",
     ),
 )
 
@@ -484,5 +490,5 @@ def no_answer(evidence: str) -> Problem:
         "slurmctld",
         "slurmctld does not answer",
         evidence,
-        "see `systemctl status slurmctld` and `journalctl -u slurmctld` on the controller, and its port 6817",
+        "see `systemctl status slurmctld` and `sudo journalctl -u slurmctld` on the controller, and its port 6817",
     )

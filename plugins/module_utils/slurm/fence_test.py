@@ -48,7 +48,8 @@ def _refused(cause: str, evidence: str) -> Refused:
     return Refused(
         f"{cause}: a node with a bad GPU would stay closed",
         f"see 'sacctmgr show qos {PARTITION}' and 'sacctmgr show assoc account={PARTITION}': the user slurm is to have "
-        "that account and that QOS without limits, and the partition is to be up; 'journalctl -u slurmctld' tells more",
+        "that account and that QOS without limits, and the partition is to be up; 'sudo journalctl -u slurmctld' "
+        "tells more",
         code="no_fence",
         subject=PARTITION,
         evidence=evidence,

@@ -64,7 +64,7 @@ def call(argv: Sequence[str]) -> str:
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
     except OSError as why:
-        remedy = "have an administrator set slurm_common_containers and run the playbook slurm"
+        remedy = "have an administrator set slurm_common_containers and run `gpuops up --tags slurm`"
         raise Refused(f"{argv[0]} is not on this host: {why.strerror}", remedy, code="no_program") from None
     if done.returncode:
         raise Refused(

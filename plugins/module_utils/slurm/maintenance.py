@@ -94,7 +94,7 @@ def find(slurm: Slurm, node: str) -> dict[str, Any]:
     if not is_set_up():
         raise Refused(
             f"there is no scontrol with a {CONF} on the host that was asked for {one_line(node, 100)}",
-            "run the playbook slurm.yml, or name the host of slurmctld",
+            "run `gpuops up --tags slurm`, or name the host of slurmctld",
             code="no_slurm",
             subject=node,
         )
@@ -125,7 +125,7 @@ def drain(slurm: Slurm, row: Row, why: str, check_mode: bool) -> dict[str, Any]:
     if owner(after) != OPERATOR:
         raise Refused(
             f"the node was told to drain, and slurmctld has it as {after['state']}",
-            "see 'scontrol show node' and 'journalctl -u slurmctld', then run again",
+            "see 'scontrol show node' and 'sudo journalctl -u slurmctld', then run again",
             code="not_drained",
             subject=row["name"],
         )
@@ -213,7 +213,7 @@ def restore(slurm: Slurm, row: Row, foreign: str, slurmd_started: float | None, 
     if owner(after) is not None:
         raise Refused(
             f"the node was told to take jobs again, and is {whose(after)}",
-            "see 'journalctl -u slurmctld', mend the cause, then run again",
+            "see 'sudo journalctl -u slurmctld', mend the cause, then run again",
             code="not_resumed",
             subject=name,
         )
@@ -226,8 +226,9 @@ def registered(row: Row, slurmd_started: float | None) -> None:
     if row["registers_less"]:
         raise Refused(
             "the node has registered with less than slurm.conf claims, so it stays drained",
-            "compare 'gpuops status' with the node's GPUs and see 'journalctl -u slurmctld'; where a GPU was taken out "
-            "for good, run slurm.yml, else mend it and run again",
+            "compare 'gpuops status' with the node's GPUs and see 'sudo journalctl -u slurmctld'; where a GPU was "
+            "taken out "
+            "for good, run `gpuops up --tags slurm`, else mend it and run again",
             code="registers_less",
             subject=name,
             evidence=f"{row['state']} Gres={row['gres']} {one_line(row['reason'], REASON_AT_MOST)}",
@@ -237,7 +238,7 @@ def registered(row: Row, slurmd_started: float | None) -> None:
         raise Refused(
             f"slurmd has not registered with slurmctld{' since it was started' if is_behind else ''}, so the "
             "node stays drained",
-            f"see 'journalctl -u slurmd' on {name}, then run again",
+            f"see 'sudo journalctl -u slurmd' on {name}, then run again",
             code="not_registered",
             subject=name,
             evidence=row["state"],

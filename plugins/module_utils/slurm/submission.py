@@ -72,6 +72,13 @@ LEAST = {
     "least_nodes": 0,
     "processes": 1,
 }
+# Prints in a word, and with the home, what keeps its user from writing to a path there: nothing where that is well.
+LOOK_AT_HOME = """
+case "$1" in "$HOME"/*) ;; *) echo elsewhere; exit ;; esac
+if ! test -d "$HOME"; then echo "absent $HOME"; exit; fi
+test -w "$HOME" && test -x "$HOME" || echo "closed $HOME"
+"""
+LOOK_S = 5.0
 # Options of sbatch that a script may have further, and what they look like.
 WORDS = ("partition", "account", "qos", "constraint")
 RESULT = re.compile(r"(?P<path>/[^\n]*)/result:(?P<content>[0-9a-f]{16}) (?P<status>[0-9]{1,3})")
@@ -368,15 +375,39 @@ class Submitter:
 
     def submit(self, job: Wanted, text: str) -> int:
         start = self.as_user(job.user)
-        remedy = (
-            f"see that {job.user} may write below the home, and that it has room: remove files there, or ask for more"
-        )
-        self._call([*start, "/usr/bin/mkdir", "-p", "--", job.directory], remedy=remedy)
+        try:
+            self._call([*start, "/usr/bin/mkdir", "-p", "--", job.directory])
+        except CallFailed as why:
+            raise self.not_written(job.user, job.directory, why.problem.cause) from why
         told = self._call([*start, "/usr/bin/sbatch", "--parsable"], text)
         number = re.match(r"([0-9]{1,10})(?:;|\s|$)", told)
         if number is None:
             raise CallFailed(f"sbatch's answer cannot be read: {one_line(told, 200)}")
         return int(number[1])
+
+    def not_written(self, user: str, path: str, cause: str) -> CallFailed:
+        """Why a user cannot write somewhere: a home that is missing or closed, or else `cause`."""
+        argv = [*self.as_user(user), "/bin/sh", "-c", LOOK_AT_HOME, "sh", path]
+        found, _space, home = one_line(self._run(argv, None, LOOK_S)[1].strip(), 300).partition(" ")
+        if found == "absent":
+            return CallFailed(
+                f"{user} has no home on this host: {home} is not there",
+                f"an administrator makes it: `sudo mkhomedir_helper {user}` on this host; where homes are on CephFS, "
+                f"list {user} in cephfs_homes_users and run `gpuops up --tags storage`",
+                code="no_home",
+                subject=user,
+            )
+        if found == "closed":
+            return CallFailed(
+                f"{user} may not write to the own home, {home}",
+                f"an administrator sees with `ls -ld {home}` on this host whose it is, and whether that is right",
+                code="closed_home",
+                subject=user,
+            )
+        remedy = f"see that {user} may write below the home, and that it has room: remove files there, or ask for more"
+        if found == "elsewhere":
+            remedy = f"see with `ls -ld {path}` whether it is there, and that {user} may write there"
+        return CallFailed(cause, remedy, code="call_failed")
 
     def cancel(self, job: Wanted, numbers: Collection[int]) -> None:
         """End jobs, and wait for their end. One that is gone already is no fault."""

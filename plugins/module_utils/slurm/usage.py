@@ -130,11 +130,16 @@ def read(run: Run, begin: int, end: int, timeout_s: float, user: str = "") -> st
         return out
     why = one_line(error or out, 300) or f"exit status {status}"
     if status == NOT_FOUND:
-        raise Refused("Slurm's commands are not installed there", "run slurm.yml", code="not_installed", evidence=why)
+        raise Refused(
+            "Slurm's commands are not installed there",
+            "run `gpuops up --tags slurm`",
+            code="not_installed",
+            evidence=why,
+        )
     if "accounting storage is disabled" in why:
         raise Refused(
             "Slurm has no accounting, so nobody knows who had which GPUs",
-            "add a host to the group slurm_databases and run slurm.yml; hours count from then on",
+            "add a host to the group slurm_databases and run `gpuops up --tags slurm`; hours count from then on",
             code="no_accounting",
             evidence=why,
         )
@@ -355,5 +360,5 @@ def _problems(unreadable: Sequence[str], lost: Sequence[int]) -> Iterator[Proble
             "slurmdbd",
             f"{len(lost)} jobs do not run and have no end in the accounting, so their hours are missing: {named}",
             "",
-            "run `sacctmgr show runawayjobs` as root on the controller, which offers to end them",
+            "run `sudo sacctmgr show runawayjobs` on the controller, which offers to end them",
         )

@@ -19,42 +19,48 @@ SECURE_BOOT_VARIABLE = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-a
 # Code -> what to do. The texts that go with them are made from what was found.
 REMEDIES = {
     "driver_library_mismatch": (
-        "the driver was upgraded under a loaded module: drain the host, then reload the nvidia modules or reboot; the "
-        "role nvidia_driver does it and holds the packages at one version"
+        "the driver was upgraded under a loaded module: drain the host, then reload the nvidia modules or reboot; "
+        "`gpuops up --tags driver` does it and holds the packages at one version"
     ),
-    "nouveau_bound": "run the role nouveau: it blacklists the module, rebuilds the initramfs and asks for a reboot",
+    "nouveau_bound": "run `gpuops up --tags driver`: it blacklists the module, rebuilds the initramfs and asks for a "
+    "reboot",
     "secure_boot": (
-        "install modules that are signed with a key that the firmware knows, or enrol the key of DKMS with 'mokutil "
-        "--import' and confirm it at the console, or switch Secure Boot off"
+        "install modules that are signed with a key that the firmware knows, or enrol the key of DKMS with 'sudo "
+        "mokutil --import /var/lib/dkms/mok.pub' and confirm it at the console, or switch Secure Boot off"
     ),
-    "driver_not_installed": "run the role nvidia_driver",
-    "driver_not_loaded": "run 'modprobe nvidia' and read what the kernel says ('dmesg | grep -i nvrm')",
+    "driver_not_installed": "run `gpuops up --tags driver`",
+    "driver_not_loaded": "run 'sudo modprobe nvidia' and read what the kernel says ('sudo dmesg | grep -i nvrm')",
     "library_missing": "install the CUDA driver library of the driver's version (libcuda.so.1; libcuda1 in Debian)",
     "jit_compiler_missing": "install the PTX compiler of the driver's version (libnvidia-ptxjitcompiler.so.1)",
     "uvm_missing": (
-        "run 'modprobe nvidia-uvm' and start baremetal-gpu-device-nodes.service; the role gpu_device_nodes installs it"
+        "run 'sudo modprobe nvidia-uvm' and 'sudo systemctl start baremetal-gpu-device-nodes', which `gpuops up "
+        "--tags driver` installs"
     ),
-    "device_nodes": "start baremetal-gpu-device-nodes.service, or run the role gpu_device_nodes",
+    "device_nodes": "run 'sudo systemctl start baremetal-gpu-device-nodes', or `gpuops up --tags driver`",
     "fabric_manager": (
-        "start nvidia-fabricmanager of exactly the driver's version and read its log: GPUs that hang on NVSwitches "
+        "install nvidia-fabricmanager of exactly the driver's version, start it and see 'sudo journalctl -u "
+        "nvidia-fabricmanager': GPUs that hang on NVSwitches "
         "do not compute before it has set up the fabric"
     ),
-    "no_device": "check with 'lspci -d 10de:' that the GPU is on the bus, and with dmesg why the driver refused it",
+    "no_device": "check with 'lspci -d 10de:' that the GPU is on the bus, and with `sudo dmesg` why the driver "
+    "refused it",
     "wrong_result": "take the GPU out of service and exchange it: it computes wrongly or its memory is damaged",
-    "timeout": "look for Xid messages in dmesg, drain the host, reset the GPU or reboot",
-    "crash": "look for Xid messages in dmesg and for a library of another version beside the driver's",
+    "timeout": "look for Xid messages in `sudo dmesg`, drain the host, reset the GPU or reboot",
+    "crash": "look for Xid messages in `sudo dmesg` and for a library of another version beside the driver's",
     "ecc_error": "drain the host and reset the GPU; exchange it if the error comes back",
-    "device_unavailable": "end the job that has the GPU, or set the compute mode with 'nvidia-smi -c DEFAULT'",
+    "device_unavailable": "end the job that has the GPU, or set the compute mode with 'sudo nvidia-smi -c DEFAULT'",
     "out_of_memory": "end the jobs that fill the GPU's memory",
-    "device_failed": "look for Xid messages in dmesg, drain the host, reset the GPU or reboot",
-    "count_mismatch": "look for the address in dmesg; a GPU that fell off the bus needs a power cycle",
-    "nvml": "see what NVML says; the role nvidia_driver brings driver and library to one version",
-    "container": "check the container engine with the role container_runtime and the file that it takes the GPUs from",
+    "device_failed": "look for Xid messages in `sudo dmesg`, drain the host, reset the GPU or reboot",
+    "count_mismatch": "look for the address in `sudo dmesg`; a GPU that fell off the bus needs a power cycle",
+    "nvml": "see what NVML says; `gpuops up --tags driver` brings driver and library to one version",
+    "container": "check the container engine with `gpuops up --tags containers`, and the file that it takes the GPUs "
+    "from",
     "container_isolation": "check the CDI specification and the engine's settings: the container sees other GPUs",
-    "runtime": "see the compiler's output; the role cuda checks whether toolkit and driver fit together",
+    "runtime": "see the compiler's output; `gpuops up --tags cuda` checks whether toolkit and driver fit together",
     "driver_too_old": "install a driver of a newer branch, or a CUDA toolkit that is no newer than the driver",
-    "toolkit_missing": "install a CUDA toolkit with the role cuda, or leave the query of the CUDA runtime out",
-    "unknown": "look for Xid and NVRM messages in dmesg",
+    "toolkit_missing": "install a CUDA toolkit with `gpuops up --tags cuda`, or leave the query of the CUDA runtime "
+    "out",
+    "unknown": "look for Xid and NVRM messages in `sudo dmesg`",
 }
 
 # CUDA results that mean that the GPU, not the program, failed: illegal address, launch timeout, hardware stack

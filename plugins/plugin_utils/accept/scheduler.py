@@ -28,13 +28,13 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 # What a kind of job that fails is mended with.
 REMEDIES = {
-    "batch": "see `journalctl -u slurmd` on {host}, and `gpuops doctor {host}`",
-    "array": "see `journalctl -u slurmd` on {host}, and `gpuops doctor {host}`",
+    "batch": "see `sudo journalctl -u slurmd` on {host}, and `gpuops doctor {host}`",
+    "array": "see `sudo journalctl -u slurmd` on {host}, and `gpuops doctor {host}`",
     "interactive": "let the nodes reach the host of srun on all ports, or set SrunPortRange",
     "gpu": "set ConstrainDevices=yes: run `gpuops up --tags slurm`",
     "collective": "look at NVLink and PCIe of the GPUs (`gpuops doctor {host}`), and run it with NCCL_DEBUG=INFO",
     "memory": "set ConstrainRAMSpace=yes, and let the kernel account memory: run `gpuops up --tags slurm`",
-    "accounting": "see `journalctl -u slurmdbd` on its host, and `sacctmgr show cluster`",
+    "accounting": "see `sudo journalctl -u slurmdbd` on its host, and `sacctmgr show cluster`",
 }
 OURS = "operator"
 # A node whose GPUs add up this much slower than those of the others is named.

@@ -80,7 +80,7 @@ def _portal(name: str, row: Row) -> list[Item]:
         told = f"a session began, answered and was ended after {row.get('seconds')} s"
         found.append(judged("services.session", SERVICES, name, True, told, ""))
     elif session is False:
-        remedy = f"`journalctl -u baremetal-gpu-portal` on {name}"
+        remedy = f"`sudo journalctl -u baremetal-gpu-portal` on {name}"
         found.append(judged("services.session", SERVICES, name, False, str(error), remedy))
     else:
         found.append(Item("services.session", SERVICES, name, NOT_TESTABLE, str(error or NO_TOKEN)))

@@ -93,7 +93,9 @@ def _problems(mounts: Sequence[Mapping[str, Any]]) -> list[Problem]:
             )
         if not mount.get("secret"):
             cause = f"{path}: there is no secret for client.{client}"
-            problems.append(_problem(path, cause, "", f"give the secret that 'ceph auth get client.{client}' prints"))
+            problems.append(
+                _problem(path, cause, "", f"give the secret that 'sudo ceph auth get client.{client}' prints")
+            )
         if any(char in f"{path}{subpath}{client}" for char in " \t\n,;'\"$`&|<>\\%#"):
             cause = f"{path}: blanks, commas, quotes and signs of the shell cannot be in a path or client"
             problems.append(_problem(path, cause, f"{path} {subpath} {client}", "use other names"))

@@ -102,6 +102,7 @@ def _problems(params: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[P
             f"{ROLE}_provisioning_directory",
             "there is no Grafana that would read the dashboards",
             f"{params['provisioning_directory']} does not exist",
-            f"run the role where Grafana is, name the directory, or set {ROLE}_install with a repository that has the "
+            f"put the host of Grafana into the group grafana_servers, name the directory, or set {ROLE}_install with "
+            "a repository that has the "
             f"package {PACKAGE}",
         )

@@ -103,7 +103,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 def outside_group(variable: str, group: str) -> Problem:
     """The host is not where the role is for."""
     cause = f"the host is not in the group {group}"
-    return Problem("outside_group", variable, cause, group, "add it, or do not run the role on it")
+    return Problem("outside_group", variable, cause, group, f"add the host to the group {group}")
 
 
 def _shared(params: Mapping[str, Any], common: Common, in_container: bool, source: Mapping[str, Any]) -> dict[str, Any]:

@@ -219,12 +219,14 @@ def _wrong_origins(
 ) -> Iterator[Problem]:
     """What sessions with origins of their own need: a name, and all below it in DNS and in the certificate."""
     if params["origins"] not in ORIGINS:
-        remedy = f"choose {OWN_ORIGINS}, or read 'Origins' in docs/portal.md for what {ONE_ORIGIN} means"
+        remedy = f"choose {OWN_ORIGINS}, or set portal_origins to {ONE_ORIGIN}, where users trust each other: "
+        "docs/portal.md, 'Origins'"
         yield wrong("portal_origins", "there is no such choice", params["origins"], remedy)
         return
     if params["origins"] != OWN_ORIGINS:
         return
-    name, instead = _name(params, peers), f"or read 'Origins' in docs/portal.md for what {ONE_ORIGIN} means"
+    name, instead = _name(params, peers), f"or set portal_origins to {ONE_ORIGIN}, where users trust each other: "
+    "docs/portal.md, 'Origins'"
     if not _HOST_NAME.fullmatch(name):
         cause = "sessions get names below the portal's, and no browser takes them below this one"
         remedy = f"set portal_name to a whole name such as portal.example.org, {instead}"
@@ -343,7 +345,12 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     if params["login"] not in LOGINS:
         yield wrong("portal_login", "there is no such login", params["login"], f"choose one of {', '.join(LOGINS)}")
     if params["login"] != "pam" and not params["login_options"]:
-        yield wrong("portal_login_options", f"{params['login']} needs options", "", "see docs/portal.md")
+        yield wrong(
+            "portal_login_options",
+            f"{params['login']} needs options",
+            "",
+            "give those that `ansible-doc -t role baremetal.gpu.portal` names",
+        )
     yield from _in_the_clear(params["login"], params["login_options"])
     for domain in params["domains"]:
         if not accounts.DOMAIN.fullmatch(domain):

@@ -93,7 +93,8 @@ def _gres_problems(desired_gres: Mapping[str, str], nodes: Mapping[str, Mapping[
                 name,
                 f"{name} has jobs and is not in the inventory any more, and Slurm kills the jobs of a node that goes",
                 node["state"],
-                f"run 'scontrol update nodename={name} state=drain reason=leaves', wait until it is drained, and run "
+                f"run 'sudo scontrol update nodename={name} state=drain reason=leaves', wait until it is drained, and "
+                "run "
                 "it again",
             )
             continue
@@ -105,6 +106,7 @@ def _gres_problems(desired_gres: Mapping[str, str], nodes: Mapping[str, Mapping[
                 f"{name} has jobs, and its GPUs would change from {node['gres'] or 'none'} to {becomes or 'none'}, "
                 "which makes Slurm kill them",
                 node["state"],
-                f"run 'scontrol update nodename={name} state=drain reason=GPUs', wait until it is drained, and run it "
+                f"run 'sudo scontrol update nodename={name} state=drain reason=GPUs', wait until it is drained, and "
+                "run it "
                 "again",
             )

@@ -107,7 +107,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             "zookeeper_group",
             f"the host is not in the group {group}",
             group,
-            "add it, or do not run the role on it",
+            f"add the host to the group {group}",
         )
         return Plan(problems=(outside,), parts=parts)
     problems = tuple(ensemble["problems"].get(host, ()))

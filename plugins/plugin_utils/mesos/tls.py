@@ -153,7 +153,7 @@ def problems(
     mode, before = tls["mode"], tls_mode(node.get("environment") or {})
     if mode not in OPPOSITE:
         return []
-    way = f"set mesos_common_tls: downgrade, run scheduler.yml on all hosts, then set {mode}"
+    way = f"set mesos_common_tls: downgrade, run `gpuops up --tags scheduler` for all hosts, then set {mode}"
     found = []
     why = _against(mode, node)
     if why:
@@ -186,7 +186,8 @@ def problems(
         found.append(
             problem(
                 f"mesos_common_tls is {mode}, and nobody has looked how {', '.join(sorted(set(unknown)))} runs",
-                "run scheduler.yml on all hosts, without --limit, or take a host that is gone out of its groups",
+                "run `gpuops up --tags scheduler` for all hosts, without --limit, or take a host that is gone out of "
+                "its groups",
             )
         )
     return found

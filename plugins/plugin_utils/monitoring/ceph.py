@@ -43,7 +43,9 @@ ALERTS = (
         "No mgr tells of the cluster. Without a quorum of monitors, or without any mgr, the metrics end.",
         "ceph: no mgr tells how the cluster is",
         "ceph_health_status has no series from {{ $value }} mgrs.",
-        "Ask `ceph status` on a monitor's host; if it does not answer, start the monitors, otherwise the mgrs.",
+        "Ask `sudo ceph status` on a monitor's host; if it does not answer, start the monitors with `sudo "
+        "systemctl start ceph-mon.target` on their hosts, otherwise the mgrs with `sudo systemctl start "
+        "ceph-mgr.target`.",
         "5m",
     ),
     Alert(
@@ -74,8 +76,9 @@ ALERTS = (
         "ends a day later, or when the OSD is back.",
         "{{ $labels.hostname }}: {{ $labels.ceph_daemon }} is down",
         "ceph_osd_up of {{ $labels.ceph_daemon }} is {{ $value }}.",
-        "See the journal of the unit of {{ $labels.ceph_daemon }} on {{ $labels.hostname }}; the page on "
-        "storage operations says how to replace a disk.",
+        "See `sudo journalctl -u 'ceph-osd@*'` and `sudo dmesg` on {{ $labels.hostname }}. `sudo systemctl start "
+        "ceph-osd.target` there starts what has ended; a broken disk is replaced with the playbook "
+        "baremetal.gpu.storage_replace_osd.",
         "5m",
     ),
     Alert(
@@ -85,7 +88,9 @@ ALERTS = (
         "A monitor is not in the quorum.",
         "{{ $labels.hostname }}: {{ $labels.ceph_daemon }} is not in the quorum",
         "ceph_mon_quorum_status of {{ $labels.ceph_daemon }} is {{ $value }}.",
-        "Start the monitor on {{ $labels.hostname }}; its journal says why it ended.",
+        "Run `sudo systemctl start ceph-mon.target` on {{ $labels.hostname }}; `sudo journalctl -u 'ceph-mon@*'` says "
+        "why "
+        "it ended.",
         "10m",
     ),
     Alert(
@@ -95,7 +100,9 @@ ALERTS = (
         "Monitors are out of the quorum, and if one more is lost, the storage stops.",
         "ceph: one more lost monitor stops the storage",
         "{{ $value }} monitors of " + _value(_MONITORS, "%.0f") + " are in the quorum.",
-        "Start the monitors that `ceph quorum_status` does not list, and reboot no host of a monitor.",
+        "Run `sudo systemctl start ceph-mon.target` on the hosts of the monitors that `sudo ceph quorum_status` does "
+        "not "
+        "list, and reboot no host of a monitor.",
         "15m",
     ),
     Alert(
@@ -105,7 +112,9 @@ ALERTS = (
         "No metadata server serves a file system: every access to the homes waits.",
         "ceph: no MDS serves the file system {{ $labels.name }}",
         "ceph_mds_metadata has no MDS with a rank for {{ $labels.name }} (id {{ $labels.fs_id }}).",
-        "Start the metadata servers; `ceph fs status` says which ranks have none.",
+        "Run `sudo systemctl start ceph-mds.target` on the hosts of ceph_mdss; `sudo ceph fs status` says which ranks "
+        "have "
+        "none.",
         "2m",
     ),
     Alert(
@@ -115,7 +124,7 @@ ALERTS = (
         "No metadata server is on standby, so the loss of the active one stops the homes.",
         "ceph: no MDS is on standby",
         "ceph_mds_metadata has no MDS without a rank, for {{ $value }} file systems.",
-        "Start the metadata servers that `ceph fs status` does not list.",
+        "Run `sudo systemctl start ceph-mds.target` on the hosts of those that `sudo ceph fs status` does not list.",
         "15m",
     ),
     Alert(
@@ -128,7 +137,7 @@ ALERTS = (
         + " of "
         + _value("max(ceph_cluster_total_bytes) / 2^40", _TIB)
         + " are used (raw).",
-        "Add OSDs, or have data removed; `ceph df` says which pool is large.",
+        "Add OSDs, or have data removed; `sudo ceph df` says which pool is large.",
         "1h",
     ),
     Alert(
@@ -141,7 +150,7 @@ ALERTS = (
         + " of "
         + _value("max(ceph_cluster_total_bytes) / 2^40", _TIB)
         + " are used (raw).",
-        "Have data removed now; `ceph df` and `ceph osd df` say where it is.",
+        "Have data removed now; `sudo ceph df` and `sudo ceph osd df` say where it is.",
         "10m",
     ),
     Alert(
@@ -154,7 +163,8 @@ ALERTS = (
         + " of "
         + looked_up("max(cephfs_home_quota_bytes{user=%q}) / 2^30", ("user",), "%.1f GiB")
         + " are used.",
-        "Ask {{ $labels.user }} to remove data, or raise the quota in the list of homes.",
+        "Ask {{ $labels.user }} to remove data, or raise the quota in `cephfs_homes_users` and run `gpuops up --tags "
+        "storage`.",
         "1h",
     ),
 )

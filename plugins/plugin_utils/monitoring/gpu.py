@@ -257,7 +257,7 @@ ALERTS = (
         "The agent runs and cannot tell whether a GPU is well.",
         "{{ $labels.host }}: the health of " + _GPU + " is unknown",
         "The verdict is {{ $value }} (unknown)" + _WHICH + ".",
-        "See with `gpu-agent status` on the host which checks are unknown, and look into `dmesg` for NVRM lines.",
+        "See with `gpu-agent status` on the host which checks are unknown, and look into `sudo dmesg` for NVRM lines.",
         "10m",
     ),
     Alert(
@@ -305,7 +305,7 @@ ALERTS = (
         "gpu_probe_success is {{ $value }}; the last look that succeeded was "
         + looked_up("(time() - gpu_probe_last_success_timestamp_seconds{host=%q}) / 60", ("host",), "%.0f minutes ago")
         + ".",
-        "See the error with `gpu-agent status` on the host, and look into `dmesg` for Xid and NVRM lines.",
+        "See the error with `gpu-agent status` on the host, and look into `sudo dmesg` for Xid and NVRM lines.",
         "10m",
     ),
     Alert(
@@ -315,7 +315,7 @@ ALERTS = (
         "Processes of the agent hang in a call to the driver and cannot be ended.",
         "{{ $labels.host }}: looks at the GPUs hang in the driver",
         "{{ $value }} processes hang.",
-        "Look for an Xid in `dmesg`, drain the host and reboot it.",
+        "Look for an Xid in `sudo dmesg`, drain the host and reboot it.",
         "5m",
     ),
     Alert(

@@ -26,7 +26,9 @@ ALERTS = (
         "cannot do without, such as slurmctld, have alerts of their own that page.",
         "{{ $labels.host }}: the host is silent",
         "up of {{ $labels.instance }} is {{ $value }} for 3 minutes.",
-        "Log in; if that fails, look at its console and power by its BMC, then restart it.",
+        "Log in and see `sudo systemctl status prometheus-node-exporter`; if nobody can, look at its console and "
+        "power by its BMC. "
+        "Restart it only where it hangs: that ends its jobs.",
         "3m",
     ),
     Alert(
@@ -82,7 +84,7 @@ ALERTS = (
         "A file system that the host writes to is read-only. The kernel does that after an error of the disk.",
         "{{ $labels.host }}: {{ $labels.mountpoint }} is read-only",
         "node_filesystem_readonly of {{ $labels.device }} is {{ $value }}.",
-        "Look into `dmesg` for errors of {{ $labels.device }}, drain the host, and check or replace the disk.",
+        "Look into `sudo dmesg` for errors of {{ $labels.device }}, drain the host, and check or replace the disk.",
         "5m",
     ),
     Alert(
@@ -105,7 +107,9 @@ ALERTS = (
         "node_timex_sync_status is {{ $value }}, and the error may be "
         + looked_up("node_timex_maxerror_seconds{host=%q}", ("host",), "%.0f s")
         + " or more.",
-        "Start chrony or systemd-timesyncd on the host, and see whether it reaches its servers.",
+        "Start chrony or systemd-timesyncd on the host, and see with `chronyc sources` or `timedatectl "
+        "timesync-status` "
+        "whether it reaches its servers.",
         "30m",
     ),
     Alert(
@@ -127,7 +131,9 @@ ALERTS = (
         "A certificate ends within three weeks.",
         "{{ $labels.host }}: {{ $labels.path }} ends soon",
         "It ends in {{ $value | humanizeDuration }}.",
-        "Renew {{ $labels.path }} and reload the service that uses it.",
+        "Run `gpuops up`, which renews the certificates that it has made; replace {{ $labels.path }} if it is your "
+        "own, "
+        "and reload the service that uses it.",
         "1h",
     ),
     Alert(
@@ -137,7 +143,8 @@ ALERTS = (
         "A certificate ends within two days or has ended. Clients refuse the service then.",
         "{{ $labels.host }}: {{ $labels.path }} ends within two days or has ended",
         "It ends in {{ $value | humanizeDuration }}.",
-        "Renew {{ $labels.path }} now and reload the service that uses it.",
+        "Run `gpuops up` now, which renews the certificates that it has made; replace {{ $labels.path }} if it is your "
+        "own, and reload the service that uses it.",
     ),
     Alert(
         "CertificateUnreadable",
@@ -146,7 +153,8 @@ ALERTS = (
         "A certificate that is watched cannot be read, so that nobody learns when it ends.",
         "{{ $labels.host }}: {{ $labels.path }} cannot be read as a certificate",
         "baremetal_gpu_certificate_readable is {{ $value }}.",
-        "See `journalctl -u baremetal-gpu-host-metrics` on {{ $labels.host }}; correct the file, or take it out of "
+        "See `sudo journalctl -u baremetal-gpu-host-metrics` on {{ $labels.host }}; correct the file, or take it out "
+        "of "
         "node_exporter_certificates.",
         "10m",
     ),
@@ -157,7 +165,7 @@ ALERTS = (
         "Metrics of certificates, ZooKeeper or homes are missing, and the alerts on them do not fire.",
         "{{ $labels.host }}: no metrics of {{ $labels.part }}",
         "baremetal_gpu_host_part_success is {{ $value }}.",
-        "See `journalctl -u baremetal-gpu-host-metrics` on {{ $labels.host }}, which says why.",
+        "See `sudo journalctl -u baremetal-gpu-host-metrics` on {{ $labels.host }}, which says why.",
         "15m",
     ),
     Alert(

@@ -17,7 +17,8 @@ ALERTS = (
         "until its spool is full.",
         "{{ $labels.host }}: its journal does not reach the log host",
         "The log host wrote its last entry {{ $value | humanizeDuration }} ago.",
-        "See `journalctl -u systemd-journal-upload` on {{ $labels.host }}, and `journalctl -t baremetal_gpu_log` on "
+        "See `sudo journalctl -u systemd-journal-upload` on {{ $labels.host }}, and `sudo journalctl -t "
+        "baremetal_gpu_log` on "
         "the log host, which names who was refused.",
         "5m",
     ),

@@ -18,7 +18,8 @@ ALERTS = (
         "The hub of the portal does not answer: nobody can log in or start a session. Sessions go on.",
         "{{ $labels.host }}: the hub of the portal does not answer",
         "portal_hub_up is {{ $value }}.",
-        "See `journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, which says why it ended or does not answer.",
+        "See `sudo journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, which says why it ended or does not "
+        "answer.",
         "3m",
     ),
     Alert(
@@ -28,7 +29,7 @@ ALERTS = (
         "The proxy of the portal does not answer: nobody reaches the page or a session. Sessions go on.",
         "{{ $labels.host }}: the proxy of the portal does not answer",
         "portal_proxy_up is {{ $value }}.",
-        "See `journalctl -u baremetal-gpu-portal-proxy` on {{ $labels.host }}, and whether something else has its "
+        "See `sudo journalctl -u baremetal-gpu-portal-proxy` on {{ $labels.host }}, and whether something else has its "
         "port.",
         "3m",
     ),
@@ -40,7 +41,8 @@ ALERTS = (
         "cancelled, does not count.",
         "{{ $labels.host }}: sessions of the portal fail to start",
         "{{ $value | printf `%.0f` }} failed within half an hour, and none started.",
-        "See `journalctl -u baremetal-gpu-portal -u 'baremetal-gpu-portal-session@*'` on {{ $labels.host }}, which "
+        "See `sudo journalctl -u baremetal-gpu-portal -u 'baremetal-gpu-portal-session@*'` on {{ $labels.host }}, "
+        "which "
         "names what Slurm or the session said.",
         "5m",
     ),
@@ -54,7 +56,7 @@ ALERTS = (
         "{{ $value }} of "
         + looked_up('portal_sessions{host=%q,state="run"}', ("host",), "%.0f")
         + " sessions send no measurements.",
-        "Run the playbook portal for all nodes. See on the node of a session whether "
+        "Run `gpuops up --tags portal` for all nodes. See on the node of a session whether "
         "/usr/libexec/baremetal-gpu/portal-measure runs in it and reaches the port of the hub.",
         "15m",
     ),
@@ -66,7 +68,7 @@ ALERTS = (
         "or it hangs in part.",
         "{{ $labels.host }}: the numbers of the portal are old",
         "They are {{ $value | humanizeDuration }} old.",
-        "See `journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, and whether its disk is full.",
+        "See `sudo journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, and whether its disk is full.",
         "5m",
     ),
 )

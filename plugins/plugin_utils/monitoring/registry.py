@@ -21,8 +21,9 @@ ALERTS = (
         + " are free, and "
         + looked_up("baremetal_gpu_registry_min_free_bytes{host=%q} / 2^30", ("host",), "%.1f GiB")
         + " have to be.",
-        "Delete images that nobody needs, start baremetal-gpu-registry-collect on {{ $labels.host }}, or enlarge the "
-        "file system.",
+        "Delete images that nobody needs with `skopeo delete docker://HOST:PORT/NAME:TAG`, run `sudo systemctl start "
+        "baremetal-gpu-registry-collect` "
+        "on {{ $labels.host }}, or enlarge the file system.",
         "5m",
     ),
     Alert(
@@ -32,7 +33,8 @@ ALERTS = (
         "What no image of the registry needs was not freed for three days, so the space of deleted images is not back.",
         "{{ $labels.host }}: the registry does not free space",
         "The last time was {{ $value | humanizeDuration }} ago.",
-        "Read `journalctl -u baremetal-gpu-registry-collect` on {{ $labels.host }}: it waits for a moment without a "
+        "Read `sudo journalctl -u baremetal-gpu-registry-collect` on {{ $labels.host }}: it waits for a moment "
+        "without a "
         "push, or says what it cannot read.",
         "5m",
     ),

@@ -29,7 +29,7 @@ ALERTS = (
         "No slurmctld answers, on no host. Jobs that run go on; none starts or ends properly.",
         "slurm: no slurmctld answers",
         "slurm_controller_up is 0 on all hosts, or has no series.",
-        "Start slurmctld on its host; its journal and `scontrol ping` say why it does not answer.",
+        "Run `sudo systemctl start slurmctld` on its host; `sudo journalctl -u slurmctld` says why it does not answer.",
         "3m",
     ),
     Alert(
@@ -39,7 +39,9 @@ ALERTS = (
         "slurmdbd does not answer. slurmctld keeps the records meanwhile, and loses them when its queue is full.",
         "slurm: slurmdbd does not answer",
         "slurm_database_up is {{ $value }}.",
-        "Start slurmdbd and MariaDB on their host; the journals say why they ended.",
+        "Run `sudo systemctl start mariadb slurmdbd` on their host; `sudo journalctl -u mariadb -u slurmdbd` says why "
+        "they "
+        "ended.",
         "10m",
     ),
     Alert(
@@ -50,7 +52,7 @@ ALERTS = (
         "killed, or a full disk, leaves it so.",
         "{{ $labels.host }}: the metrics of Slurm are old",
         "They are {{ $value | humanizeDuration }} old.",
-        "See the journal of the unit that writes them on {{ $labels.host }}, and whether its disk is full.",
+        "See `sudo journalctl -u baremetal-gpu-slurm-metrics` on {{ $labels.host }}, and whether its disk is full.",
         "5m",
     ),
     Alert(
@@ -61,7 +63,8 @@ ALERTS = (
         "energy does not count.",
         "{{ $labels.node }}: down for Slurm",
         _STATE,
-        "See slurmd's journal on {{ $labels.node }}; when it runs, `scontrol update nodename={{ $labels.node }} "
+        "See `sudo journalctl -u slurmd` on {{ $labels.node }}; when it runs, `sudo scontrol update "
+        "nodename={{ $labels.node }} "
         "state=resume`.",
         "10m",
     ),
@@ -83,7 +86,7 @@ ALERTS = (
         "takes no jobs meanwhile, and its good GPUs are idle.",
         "{{ $labels.node }}: a bad GPU cannot be taken out of service",
         "The reconciler's job waits for {{ $labels.reason }}.",
-        "Run the playbook slurm.yml, which gives these jobs an account and a QOS that no limit reaches.",
+        "Run `gpuops up --tags slurm`, which gives these jobs an account and a QOS that no limit reaches.",
         "2m",
     ),
 )

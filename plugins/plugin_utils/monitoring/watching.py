@@ -37,7 +37,7 @@ ALERTS = (
         "node_exporter cannot read a file of metrics, so that the metrics in it are missing.",
         "{{ $labels.host }}: node_exporter cannot read a file of metrics",
         "node_textfile_scrape_error is {{ $value }}.",
-        "See the journal of prometheus-node-exporter on {{ $labels.host }}, which names the file.",
+        "See `sudo journalctl -u prometheus-node-exporter` on {{ $labels.host }}, which names the file.",
         "10m",
     ),
     Alert(
@@ -47,7 +47,7 @@ ALERTS = (
         "Prometheus cannot evaluate a rule. Its alert cannot fire.",
         "{{ $labels.host }}: Prometheus cannot evaluate a rule",
         "{{ $value | printf `%.0f` }} failures within 15 minutes in {{ $labels.rule_group }}.",
-        "See the journal of prometheus on {{ $labels.host }}, which names the rule and the cause.",
+        "See `sudo journalctl -u prometheus` on {{ $labels.host }}, which names the rule and the cause.",
         "5m",
     ),
     Alert(
@@ -57,7 +57,7 @@ ALERTS = (
         "Prometheus or Alertmanager refuses its new configuration and goes on with the old one.",
         "{{ $labels.host }}: {{ $labels.job }} refuses its configuration",
         "config_last_reload_successful is {{ $value }}.",
-        "See its journal; `promtool check config` or `amtool check-config` names the line.",
+        "See `sudo journalctl -u prometheus -u prometheus-alertmanager` on {{ $labels.host }}, which names the line.",
         "5m",
     ),
     Alert(
@@ -68,7 +68,7 @@ ALERTS = (
         "Prometheus cannot write its data properly: a full disk, or a faulty one.",
         "{{ $labels.host }}: Prometheus cannot write its data",
         "{{ $value | printf `%.0f` }} failures within an hour.",
-        "See the journal of prometheus on {{ $labels.host }}, and the space and the health of its disk.",
+        "See `sudo journalctl -u prometheus` on {{ $labels.host }}, and the space and the health of its disk.",
     ),
     Alert(
         "AlertsNotSent",
@@ -78,7 +78,7 @@ ALERTS = (
         "Prometheus cannot hand its alerts to any Alertmanager.",
         "{{ $labels.host }}: alerts do not reach Alertmanager",
         "{{ $value | humanize }} alerts are dropped in a second.",
-        "Start prometheus-alertmanager, and see whether Prometheus reaches its port.",
+        "Run `sudo systemctl start prometheus-alertmanager`, and see whether Prometheus reaches its port.",
         "5m",
     ),
     Alert(
@@ -88,7 +88,8 @@ ALERTS = (
         "Alertmanager cannot deliver notifications. Other ways than the one that fails may still deliver this one.",
         "{{ $labels.host }}: notifications by {{ $labels.integration }} fail",
         "{{ $value | humanize }} notifications fail in a second.",
-        "See the journal of prometheus-alertmanager on {{ $labels.host }}, and whether the receiver can be reached.",
+        "See `sudo journalctl -u prometheus-alertmanager` on {{ $labels.host }}, and whether the receiver can be "
+        "reached.",
         "10m",
     ),
 )

@@ -493,8 +493,8 @@ def _not_moved(name: str, row: Mapping[str, Any]) -> Problem:
         f"slurmctld has its state in {before} on {name}; with {after} it would start without its jobs",
         f"slurmctld {'runs' if row['running'] else 'does not run'}, and {after} "
         f"{'has that state' if row['copied'] else 'does not have that state'}",
-        f"run on {name}: 'systemctl stop slurmctld && install -d -o slurm -g slurm -m 0700 {after} && "
-        f"runuser -u slurm -- cp -a {before}/. {after}/', and run it again; jobs continue meanwhile",
+        f"run on {name}: `sudo sh -c 'systemctl stop slurmctld && install -d -o slurm -g slurm -m 0700 {after} && "
+        f"runuser -u slurm -- cp -a {before}/. {after}/'`, and run it again; jobs continue meanwhile",
     )
 
 

@@ -142,7 +142,7 @@ async def _order(do, user, tell=None, limit_s=ORDER_S, **more):
             raise ValueError("it ended before")
     except (OSError, TimeoutError, ValueError, RecursionError) as why:
         unit = "baremetal-gpu-portal-session.socket"
-        remedy = f"the operators see it in `journalctl -u {unit} -u 'baremetal-gpu-portal-session@*'`"
+        remedy = f"the operators see it in `sudo journalctl -u {unit} -u 'baremetal-gpu-portal-session@*'`"
         raise CallFailed(f"the program that submits gives no answer: {type(why).__name__} {why}", remedy) from None
     if "problem" in answer:
         row = answer["problem"]

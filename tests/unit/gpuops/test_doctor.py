@@ -208,7 +208,7 @@ DRAINED = {
     "subject": "g1",
     "cause": "it was drained by alice: the fan of slot 3",
     "evidence": "IDLE+DRAIN: the fan of slot 3",
-    "remedy": "`scontrol update nodename=g1 state=resume`",
+    "remedy": "`sudo scontrol update nodename=g1 state=resume`",
 }
 
 

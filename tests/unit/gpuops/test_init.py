@@ -67,6 +67,28 @@ def test_a_site_is_complete_and_ansible_reads_it(bench, make):
         assert done.returncode == 0, done.stderr
 
 
+def test_a_key_that_is_named_from_here_is_found_from_everywhere(bench, make):
+    (bench.path / "answers.yml").write_text(
+        yaml.safe_dump(
+            {
+                "private_key": "keys/site",
+                "hosts": {
+                    "gpu1": {"role": "gpu"},
+                    "gpu2": {"role": "gpu", "variables": {"ansible_ssh_private_key_file": "./gpu2.key"}},
+                    "gpu3": {"role": "gpu", "variables": {"ansible_ssh_private_key_file": "~/.ssh/gpu3"}},
+                },
+            }
+        )
+    )
+    assert make("--offline", "--answers", "answers.yml").returncode == 0
+    told = listed(bench)["_meta"]["hostvars"]
+    assert {name: row["ansible_ssh_private_key_file"] for name, row in told.items()} == {
+        "gpu1": str(bench.path / "keys/site"),
+        "gpu2": str(bench.path / "gpu2.key"),
+        "gpu3": "~/.ssh/gpu3",
+    }
+
+
 MONITORING = ("prometheus_servers", "node_exporters", "log_hosts", "log_senders", "grafana_servers")
 
 

@@ -418,7 +418,7 @@ DRAIN = {
     "subject": "g2",
     "cause": "it was drained by root: the fan of slot 3",
     "evidence": "IDLE+DRAIN",
-    "remedy": "`scontrol update nodename=g2 state=resume`",
+    "remedy": "`sudo scontrol update nodename=g2 state=resume`",
 }
 
 
@@ -516,7 +516,7 @@ def test_a_node_of_slurm_that_takes_no_jobs_is_told_with_its_remedy():
     assert document["slurm"]["state"] == "degraded"
     said = text(document)
     assert "g2: it was drained by root: the fan of slot 3" in said
-    assert "remedy: `scontrol update nodename=g2 state=resume`" in said
+    assert "remedy: `sudo scontrol update nodename=g2 state=resume`" in said
     assert "1 of 2 nodes accept jobs" in said
 
 

@@ -120,7 +120,9 @@ def diagnose(
         cause = f"this host does not have the address {addresses.get(name)} of its monitor (it has {listed})"
         problems.append(_problem(name, cause, listed, "set ceph_common_mon_address"))
     if status is None:
-        problems.append(_problem(name, f"ceph-mon@{name} does not answer", "", f"read 'journalctl -u ceph-mon@{name}'"))
+        problems.append(
+            _problem(name, f"ceph-mon@{name} does not answer", "", f"read 'sudo journalctl -u ceph-mon@{name}'")
+        )
     else:
         problems += _wrong_in_map(name, fsid, addresses, status)
     for row in monitors:
@@ -142,7 +144,7 @@ def diagnose(
     if status is not None:
         missing = ", ".join(sorted(set(addresses) - _in_quorum(status))) or "none"
         cause = f"its state is {status['state']}; not in the quorum: {missing}"
-        problems.append(_problem(name, cause, status["state"], f"read 'journalctl -u ceph-mon@{name}'"))
+        problems.append(_problem(name, cause, status["state"], f"read 'sudo journalctl -u ceph-mon@{name}'"))
     return problems
 
 

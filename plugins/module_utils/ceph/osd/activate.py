@@ -300,7 +300,7 @@ class Osds:
         self._check_label(record)
         directory = self._directory(record["id"])
         argv = ["ceph-bluestore-tool", "--cluster", self.cluster, "prime-osd-dir", "--path", directory, "--dev", path]
-        self._must([*argv, "--no-mon-config"], "read what it said")
+        self._must([*argv, "--no-mon-config"], "see `findmnt` and `sudo dmesg` on this host, then run again")
         block = f"{directory}/block"
         if os.path.lexists(block):
             os.unlink(block)
@@ -315,14 +315,14 @@ class Osds:
         except (OSError, ceph_label.LabelError) as wrong:
             raise Refused(
                 f"osd.{record['id']}: its device {record['device']} cannot be read: {wrong}",
-                "see whether the disk is still there ('ls -l /dev/disk/by-id', 'dmesg')",
+                "see whether the disk is still there ('ls -l /dev/disk/by-id', 'sudo dmesg')",
             ) from None
         if not label or label["osd_uuid"] != record["osd_uuid"]:
             there = f"the OSD {label['osd_uuid']}" if label else "no OSD"
             raise Refused(
                 f"osd.{record['id']}: its device {record['device']} should hold {record['osd_uuid']} and holds "
                 f"{there}. Nothing was written",
-                "put the disk back, or replace the OSD",
+                "put the disk back, or replace the OSD with the playbook baremetal.gpu.storage_replace_osd",
             )
 
     def _directory(self, number: int) -> str:
@@ -335,7 +335,10 @@ class Osds:
         except OSError as wrong:
             raise Refused(f"osd.{number}: {wrong}") from None
         if not os.path.ismount(directory):
-            self._must(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", directory], "read what it said")
+            self._must(
+                ["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", directory],
+                "see `findmnt` and `sudo dmesg` on this host, then run again",
+            )
         return directory
 
     def _own(self, directory: str, path: str) -> None:
@@ -409,7 +412,10 @@ def main() -> int:
     path = f"{RECORDS}/{cluster}-{number}.json"
     record = _load(path)
     if record is None:
-        sys.stderr.write(f"osd.{number}: {path} does not tell its device. To do: run the playbook storage.yml\n")
+        sys.stderr.write(
+            f"osd.{number}: {path} does not tell its device. To do: run `gpuops up --tags storage` where "
+            "the inventory is\n"
+        )
         return 1
     try:
         Osds(record["fsid"], cluster, command_s=ATTEMPT_S).activate(record)

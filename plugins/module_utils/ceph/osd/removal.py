@@ -160,7 +160,7 @@ def refuse(found: Mapping[str, Any], numbers: Sequence[int], state: str, lost: b
     if state in KEPT:
         unknown = [f"osd.{number}" for number in numbers if number not in found["osds"]]
         if unknown:
-            raise Refused(f"{', '.join(unknown)} is not in the cluster", "see 'ceph osd tree'")
+            raise Refused(f"{', '.join(unknown)} is not in the cluster", "see 'sudo ceph osd tree'")
     if lost:
         wrong = _speaks_against_loss(found, leaving)
     else:

@@ -44,4 +44,4 @@ def test_a_key_that_is_missing_is_named(call, tmp_path):
     assert told["failed"]
     assert "ceph_common_fsid and ceph_common_keys cannot be used: it has no keys of" in told["msg"]
     assert "client.admin" in told["msg"]
-    assert """'ceph auth get-or-create-key client.crash mon "allow profile crash" mgr "allow profile""" in told["msg"]
+    assert """'sudo ceph auth get-or-create-key client.crash mon "allow profile crash" mgr "allow""" in told["msg"]

@@ -95,7 +95,7 @@ def test_modules_that_are_not_there_after_loading_are_an_error(fake_host, module
     monkeypatch.setattr(device_nodes, "load_modules", list)
     answer = module(load_modules=True)
     assert (answer["failed"], answer["loaded"]) == (True, False)
-    assert "run the role nvidia_driver, or set gpu_device_nodes_start: false" in answer["msg"]
+    assert "run `gpuops up --tags driver`, or set gpu_device_nodes_start: false" in answer["msg"]
     assert not (fake_host.root / "dev").exists()
 
 

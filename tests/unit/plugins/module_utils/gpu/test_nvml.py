@@ -168,7 +168,7 @@ def test_a_question_that_fails_leaves_the_others(bus):
     assert gpu["memory_mib"] is None
     assert gpu["nvlinks"] == 2
     assert gpu["error"]["name"] == "unknown"
-    assert gpu["error"]["remedy"].startswith("look into `dmesg` for Xid and NVRM lines")
+    assert gpu["error"]["remedy"].startswith("look into `sudo dmesg` for Xid and NVRM lines")
 
 
 def test_a_lost_gpu_is_not_asked_on_and_the_others_are(bus):
@@ -193,13 +193,13 @@ def test_a_lost_gpu_is_not_asked_on_and_the_others_are(bus):
 @pytest.mark.parametrize(
     ("code", "name", "remedy"),
     [
-        (9, "driver_not_loaded", "load the module with `modprobe nvidia`"),
+        (9, "driver_not_loaded", "load the module with `sudo modprobe nvidia`"),
         (12, "library_not_found", "install the driver's libraries"),
         (15, "gpu_is_lost", "the GPU fell off the bus"),
         (16, "reset_required", "drain the host and reset the GPU"),
         (18, "lib_rm_version_mismatch", "the library and the loaded kernel module are of different versions"),
-        (999, "unknown", "look into `dmesg`"),
-        (77, "nvml_77", "look into `dmesg`"),
+        (999, "unknown", "look into `sudo dmesg`"),
+        (77, "nvml_77", "look into `sudo dmesg`"),
     ],
 )
 def test_why_nvml_does_not_start(code, name, remedy):

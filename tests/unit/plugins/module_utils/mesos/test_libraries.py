@@ -214,7 +214,7 @@ def test_libraries_of_the_archive_itself_come_from_no_package(archive: Archive) 
     told = mesos_libraries.needs(mesos_libraries.started(home), archive.run)
     said = mesos_libraries.problem(home, told, "Debian")
     assert f"libmesos.so.0 (it is {home}/lib/libmesos.so.0, which the loader does not know of" in said
-    assert said.endswith("To do: run the role again")
+    assert said.endswith("To do: run `gpuops up --tags mesos_agent` for this host")
     assert "apt-file" not in said
     (archive.lib / "libmesos.so.0").unlink()
     said = mesos_libraries.problem(home, archive.to_show()[1], "Debian")

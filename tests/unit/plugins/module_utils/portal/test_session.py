@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pwd
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     accounts,
     backup,
     helper,
+    home_script,
     session,
     slurm_backend,
 )
@@ -431,6 +434,55 @@ def test_an_order_to_submit_is_a_job_of_the_user_and_no_secret_is_on_a_command_l
     assert argv[-2:] == ["/usr/bin/sbatch", "--parsable"]
     assert "s3cret" in str(script)
     assert "s3cret" not in str([words for words, _stdin in calls])
+
+
+@pytest.fixture
+def visitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home that is alice's by name alone; who looks at it is nobody."""
+    with tempfile.TemporaryDirectory() as base:
+        os.chmod(base, 0o755)
+        person = pwd.struct_passwd(("alice", "x", 2000, 2000, "", f"{base}/alice", "/bin/bash"))
+        monkeypatch.setattr(submission.pwd, "getpwnam", lambda name: person)
+        yield Path(base, "alice")
+
+
+def as_nobody(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+    rights: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    words = argv[argv.index("--") + 1 :]
+    done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60, check=False, **rights)
+    return done.returncode, done.stdout, done.stderr
+
+
+WRITERS = {
+    "slurm": lambda wanted: submission.Submitter(as_nobody).submit(wanted, "#!/bin/sh\n"),
+    "script": lambda wanted: home_script.keep(wanted, "script-1", "true\n", as_nobody),
+    "keys": lambda wanted: helper._keys("alice", home_script.home(wanted), submission.Submitter(as_nobody), as_nobody),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize(
+    ("is_there", "cause", "remedy"),
+    [
+        (False, "alice has no home on this host: {home} is not there", "`sudo mkhomedir_helper alice` on this host"),
+        (True, "alice may not write to the own home, {home}", "sees with `ls -ld {home}` on this host whose it is"),
+    ],
+)
+def test_a_home_that_is_missing_or_closed_is_told_in_words(
+    visitor: Path, writer: Callable[[Any], object], is_there: bool, cause: str, remedy: str
+) -> None:
+    if is_there:
+        visitor.mkdir(mode=0o555)
+    with pytest.raises(CallFailed) as caught:
+        writer(replace(job(), directory=f"{visitor}/gpuops-jobs/portal"))
+    assert caught.value.problem.cause == cause.format(home=visitor)
+    assert remedy.format(home=visitor) in caught.value.problem.remedy
+
+
+def test_a_directory_that_is_not_in_the_home_is_named_itself(visitor: Path) -> None:
+    with pytest.raises(CallFailed) as caught:
+        WRITERS["slurm"](replace(job(), directory="/proc/jobs"))
+    assert "`ls -ld /proc/jobs`" in caught.value.problem.remedy
 
 
 HUB = {"public_url": "https://portal.example.org", "hub_connect_url": "http://10.0.0.1:8081"}

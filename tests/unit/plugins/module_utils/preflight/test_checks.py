@@ -503,7 +503,7 @@ def test_secure_boot(host):
     assert row["remedy"].startswith("install dkms and mokutil, make a key with `dkms generate_mok`")
     assert row["remedy"].endswith("or turn Secure Boot off in the firmware")
     host.write("var/lib/dkms/mok.pub", "KEY")
-    assert the_problem(judge(host))["remedy"].startswith("`mokutil --import /var/lib/dkms/mok.pub`, reboot")
+    assert the_problem(judge(host))["remedy"].startswith("`sudo mokutil --import /var/lib/dkms/mok.pub`, reboot")
 
 
 def test_secure_boot_does_not_matter_to_a_loaded_driver(host):

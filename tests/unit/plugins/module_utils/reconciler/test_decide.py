@@ -501,7 +501,8 @@ def test_an_agent_that_never_registers_for_a_fatal_gpu_of_its_list_is_replaced()
         ({"unit": "inactive"}, "its unit was stopped by somebody"),
         (
             {"unread": "/var/lib/mesos: Permission denied", "executors": None},
-            "its host's gpu-agent cannot read /var/lib/mesos: Permission denied; run the role mesos_agent there",
+            "its host's gpu-agent cannot read /var/lib/mesos: Permission denied; run `gpuops up --tags mesos_agent` "
+            "for it",
         ),
         ({"unit": "unknown"}, "how its unit stands is not known"),
         ({"scheduled": True}, "maintenance schedule"),

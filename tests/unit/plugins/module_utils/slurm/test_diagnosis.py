@@ -211,7 +211,7 @@ def test_a_job_over_a_limit_on_one_job_never_starts_and_one_over_a_limit_on_all_
 def test_a_partition_that_is_closed_is_a_problem() -> None:
     problem = diagnosis.partition_problem({"name": "gpu", "state": "DRAIN"})
     assert problem is not None
-    assert problem.remedy.startswith("`scontrol update partitionname=gpu state=up`")
+    assert problem.remedy.startswith("`sudo scontrol update partitionname=gpu state=up`")
     assert diagnosis.partition_problem({"name": "gpu", "state": "UP"}) is None
 
 

@@ -56,7 +56,7 @@ REGISTRY = {"host": "reg1", "instance": "reg1:9100", "job": "node"}
 PORTAL = {"host": "login1", "instance": "login1:9100", "job": "node"}
 GIB, TIB = 2**30, 2**40
 
-RESET = "Drain the GPU and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset."
+RESET = "Drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset."
 RESEAT = "Reseat the GPU and its cables at the next occasion; if it stays, try another slot, then replace the GPU."
 COOLING = "Check fans, filters, air flow and the temperature of the room, and whether other GPUs are hot too."
 
@@ -187,7 +187,7 @@ CASES = (
                 "gpu1: GPU 0000:3b:00.0 is fatal: gpu_missing",
                 "The verdict of gpu_missing is 2 (fatal), 0000:3b:00.0.",
                 "Drain the host and reboot it; if the GPU stays away, reseat it and check its power. If it was taken "
-                "out, clear this fault.",
+                "out, run `sudo gpu-agent clear` on the host.",
             ),
         ),
         {
@@ -204,7 +204,7 @@ CASES = (
                 coded("nvml_hang", NODE),
                 "gpu1: the GPUs of the host are fatal: nvml_hang",
                 "The verdict of nvml_hang is 2 (fatal) for the host.",
-                "Look for an Xid in `dmesg`, drain the host and reboot it.",
+                "Look for an Xid in `sudo dmesg`, drain the host and reboot it.",
             ),
         ),
         {"one GPU": reason("gpu_lost", "2x5"), "degraded": reason("sxid_degraded", "1x5", NODE)},
@@ -297,7 +297,7 @@ CASES = (
                 coded("nvlink_down"),
                 "gpu1: GPU 0 has a faulty NVLink: nvlink_down",
                 "1 of 2 links are up, GPU-1, 0000:3b:00.0.",
-                "Look for Xid 74 in `dmesg`; reset the GPU, then check bridges and NVSwitches.",
+                "Look for Xid 74 in `sudo dmesg`; reset the GPU, then check bridges and NVSwitches.",
             ),
         ),
         {"a link that never was up": {named("gpu_nvlink_up", **GPU, link="1"): "0x20"}},
@@ -326,7 +326,7 @@ CASES = (
                 coded("persistence_mode"),
                 "gpu1: GPU 0 has a wrong setting: persistence_mode",
                 "The verdict of persistence_mode is 1 (degraded), GPU-1, 0000:3b:00.0.",
-                "Start nvidia-persistenced: run the role nvidia_driver.",
+                "Run `gpuops up --tags driver` for the host, which starts nvidia-persistenced.",
             ),
         ),
         {"while somebody works on it": reason("persistence_mode", "_x10 1x20")},
@@ -346,8 +346,8 @@ CASES = (
                 coded("sxid_degraded", NODE),
                 "gpu1: the GPUs of the host are degraded: sxid_degraded",
                 "The verdict of sxid_degraded is 1 (degraded).",
-                "See the journal of nvidia-fabricmanager and look for Xids of the GPUs at the links; if it happens "
-                "again, reset the GPUs together with the NVSwitches.",
+                "See `sudo journalctl -u nvidia-fabricmanager` and look for Xids of the GPUs at the links; if it "
+                "happens again, reset the GPUs together with the NVSwitches.",
             ),
         ),
         {
@@ -607,7 +607,7 @@ CASES = (
                 DISK,
                 "gpu1: / is read-only",
                 "node_filesystem_readonly of /dev/sda1 is 1.",
-                "Look into `dmesg` for errors of /dev/sda1, drain the host, and check or replace the disk.",
+                "Look into `sudo dmesg` for errors of /dev/sda1, drain the host, and check or replace the disk.",
             ),
         ),
         {
@@ -666,7 +666,8 @@ CASES = (
                 CERTIFICATE,
                 "gpu1: /etc/ssl/portal.pem ends soon",
                 "It ends in 10d 0h 0m 0s.",
-                "Renew /etc/ssl/portal.pem and reload the service that uses it.",
+                "Run `gpuops up`, which renews the certificates that it has made; replace /etc/ssl/portal.pem if it is "
+                "your own, and reload the service that uses it.",
             ),
         ),
         {"in a month": {named("baremetal_gpu_certificate_expiry_timestamp_seconds", **CERTIFICATE): f"{30 * DAY}x200"}},
@@ -680,7 +681,9 @@ CASES = (
                 CERTIFICATE,
                 "gpu1: /etc/ssl/portal.pem ends within two days or has ended",
                 "It ends in -1h 0m 0s.",
-                "Renew /etc/ssl/portal.pem now and reload the service that uses it.",
+                "Run `gpuops up` now, which renews the certificates that it has made; replace /etc/ssl/portal.pem if "
+                "it is "
+                "your own, and reload the service that uses it.",
             ),
         ),
         {
@@ -698,7 +701,7 @@ CASES = (
                 CERTIFICATE,
                 "gpu1: /etc/ssl/portal.pem cannot be read as a certificate",
                 "baremetal_gpu_certificate_readable is 0.",
-                "See `journalctl -u baremetal-gpu-host-metrics` on gpu1; correct the file, or take it out of "
+                "See `sudo journalctl -u baremetal-gpu-host-metrics` on gpu1; correct the file, or take it out of "
                 "node_exporter_certificates.",
             ),
         ),
@@ -713,7 +716,7 @@ CASES = (
                 {**NODE, "part": "homes"},
                 "gpu1: no metrics of homes",
                 "baremetal_gpu_host_part_success is 0.",
-                "See `journalctl -u baremetal-gpu-host-metrics` on gpu1, which says why.",
+                "See `sudo journalctl -u baremetal-gpu-host-metrics` on gpu1, which says why.",
             ),
         ),
         {"it works": {named("baremetal_gpu_host_part_success", **NODE, part="homes"): "1x40"}},
@@ -747,7 +750,8 @@ CASES = (
                 {"host": "gpu1", "sender": "gpu1"},
                 "gpu1: its journal does not reach the log host",
                 "The log host wrote its last entry 50m 0s ago.",
-                "See `journalctl -u systemd-journal-upload` on gpu1, and `journalctl -t baremetal_gpu_log` on the log "
+                "See `sudo journalctl -u systemd-journal-upload` on gpu1, and `sudo journalctl -t baremetal_gpu_log` "
+                "on the log "
                 "host, which names who was refused.",
             ),
         ),
@@ -827,8 +831,10 @@ CASES = (
                 {"ceph_daemon": "osd.3", "host": "stor2", "hostname": "stor2"},
                 "stor2: osd.3 is down",
                 "ceph_osd_up of osd.3 is 0.",
-                "See the journal of the unit of osd.3 on stor2; the page on storage operations says how to replace a "
-                "disk.",
+                "See `sudo journalctl -u 'ceph-osd@*'` and `sudo dmesg` on stor2. `sudo systemctl start "
+                "ceph-osd.target` "
+                "there starts what has ended; a broken disk is replaced with the playbook "
+                "baremetal.gpu.storage_replace_osd.",
             ),
         ),
         {
@@ -855,8 +861,10 @@ CASES = (
                 {"ceph_daemon": "osd.3", "host": "stor2", "hostname": "stor2"},
                 "stor2: osd.3 is down",
                 "ceph_osd_up of osd.3 is 0.",
-                "See the journal of the unit of osd.3 on stor2; the page on storage operations says how to replace a "
-                "disk.",
+                "See `sudo journalctl -u 'ceph-osd@*'` and `sudo dmesg` on stor2. `sudo systemctl start "
+                "ceph-osd.target` "
+                "there starts what has ended; a broken disk is replaced with the playbook "
+                "baremetal.gpu.storage_replace_osd.",
             ),
         ),
     ),
@@ -869,7 +877,8 @@ CASES = (
                 {"ceph_daemon": "mon.stor3", "host": "stor3", "hostname": "stor3"},
                 "stor3: mon.stor3 is not in the quorum",
                 "ceph_mon_quorum_status of mon.stor3 is 0.",
-                "Start the monitor on stor3; its journal says why it ended.",
+                "Run `sudo systemctl start ceph-mon.target` on stor3; `sudo journalctl -u 'ceph-mon@*'` says why it "
+                "ended.",
             ),
         ),
         {"all in": monitors(1, 1, 1)},
@@ -892,7 +901,8 @@ CASES = (
                 {"ceph_daemon": "mon.stor3", "host": "stor3", "hostname": "stor3"},
                 "stor3: mon.stor3 is not in the quorum",
                 "ceph_mon_quorum_status of mon.stor3 is 0.",
-                "Start the monitor on stor3; its journal says why it ended.",
+                "Run `sudo systemctl start ceph-mon.target` on stor3; `sudo journalctl -u 'ceph-mon@*'` says why it "
+                "ended.",
             ),
         ),
     ),
@@ -958,7 +968,8 @@ CASES = (
                 {"user": "alice"},
                 "home of alice: 95% of the quota are used",
                 "95.0 of 100.0 GiB are used.",
-                "Ask alice to remove data, or raise the quota in the list of homes.",
+                "Ask alice to remove data, or raise the quota in `cephfs_homes_users` and run "
+                "`gpuops up --tags storage`.",
             ),
         ),
         {"space left": home(80, 100), "without a quota": home(80, 0)},
@@ -992,8 +1003,8 @@ CASES = (
                 REGISTRY,
                 "reg1: the registry takes no images",
                 "5.0 GiB are free, and 20.0 GiB have to be.",
-                "Delete images that nobody needs, start baremetal-gpu-registry-collect on reg1, or enlarge the file "
-                "system.",
+                "Delete images that nobody needs with `skopeo delete docker://HOST:PORT/NAME:TAG`, run `sudo systemctl "
+                "start baremetal-gpu-registry-collect` on reg1, or enlarge the file system.",
             ),
         ),
         {"space left": images(21 * GIB)},
@@ -1007,7 +1018,8 @@ CASES = (
                 REGISTRY,
                 "reg1: the registry does not free space",
                 "The last time was 3d 8h 0m 0s ago.",
-                "Read `journalctl -u baremetal-gpu-registry-collect` on reg1: it waits for a moment without a push, or "
+                "Read `sudo journalctl -u baremetal-gpu-registry-collect` on reg1: it waits for a moment without a "
+                "push, or "
                 "says what it cannot read.",
             ),
         ),
@@ -1027,7 +1039,7 @@ CASES = (
                 PORTAL,
                 "login1: the hub of the portal does not answer",
                 "portal_hub_up is 0.",
-                "See `journalctl -u baremetal-gpu-portal` on login1, which says why it ended or does not answer.",
+                "See `sudo journalctl -u baremetal-gpu-portal` on login1, which says why it ended or does not answer.",
             ),
         ),
         {
@@ -1044,7 +1056,8 @@ CASES = (
                 PORTAL,
                 "login1: the proxy of the portal does not answer",
                 "portal_proxy_up is 0.",
-                "See `journalctl -u baremetal-gpu-portal-proxy` on login1, and whether something else has its port.",
+                "See `sudo journalctl -u baremetal-gpu-portal-proxy` on login1, and whether something else has its "
+                "port.",
             ),
         ),
         {"it answers": {named("portal_proxy_up", **PORTAL): "1x20"}},
@@ -1058,7 +1071,8 @@ CASES = (
                 {**PORTAL, "result": "failed"},
                 "login1: sessions of the portal fail to start",
                 "30 failed within half an hour, and none started.",
-                "See `journalctl -u baremetal-gpu-portal -u 'baremetal-gpu-portal-session@*'` on login1, which names "
+                "See `sudo journalctl -u baremetal-gpu-portal -u 'baremetal-gpu-portal-session@*'` on login1, which "
+                "names "
                 "what Slurm or the session said.",
             ),
         ),
@@ -1090,7 +1104,7 @@ CASES = (
                 PORTAL,
                 "login1: the numbers of the portal are old",
                 "They are 20m 0s old.",
-                "See `journalctl -u baremetal-gpu-portal` on login1, and whether its disk is full.",
+                "See `sudo journalctl -u baremetal-gpu-portal` on login1, and whether its disk is full.",
             ),
         ),
         {
@@ -1154,7 +1168,7 @@ CASES = (
                 SLURM,
                 "head1: the metrics of Slurm are old",
                 "They are 15m 0s old.",
-                "See the journal of the unit that writes them on head1, and whether its disk is full.",
+                "See `sudo journalctl -u baremetal-gpu-slurm-metrics` on head1, and whether its disk is full.",
             ),
         ),
         {
@@ -1177,7 +1191,8 @@ CASES = (
                 {"node": "gpu1", "host": "gpu1"},
                 "gpu1: down for Slurm",
                 "State DOWN+DRAIN, reason Not responding.",
-                "See slurmd's journal on gpu1; when it runs, `scontrol update nodename=gpu1 state=resume`.",
+                "See `sudo journalctl -u slurmd` on gpu1; when it runs, `sudo scontrol update nodename=gpu1 "
+                "state=resume`.",
             ),
         ),
         {
@@ -1196,7 +1211,8 @@ CASES = (
                 {"node": "gpu1", "host": "gpu1"},
                 "gpu1: down for Slurm",
                 "State IDLE+NOT_RESPONDING.",
-                "See slurmd's journal on gpu1; when it runs, `scontrol update nodename=gpu1 state=resume`.",
+                "See `sudo journalctl -u slurmd` on gpu1; when it runs, `sudo scontrol update nodename=gpu1 "
+                "state=resume`.",
             ),
         ),
     ),
@@ -1345,7 +1361,7 @@ CASES = (
                 NODE,
                 "gpu1: node_exporter cannot read a file of metrics",
                 "node_textfile_scrape_error is 1.",
-                "See the journal of prometheus-node-exporter on gpu1, which names the file.",
+                "See `sudo journalctl -u prometheus-node-exporter` on gpu1, which names the file.",
             ),
         ),
         {"readable": {named("node_textfile_scrape_error", **NODE): "0x30"}},
@@ -1359,7 +1375,7 @@ CASES = (
                 {**PROMETHEUS, "rule_group": "gpu.yml;gpu"},
                 "mon1: Prometheus cannot evaluate a rule",
                 "15 failures within 15 minutes in gpu.yml;gpu.",
-                "See the journal of prometheus on mon1, which names the rule and the cause.",
+                "See `sudo journalctl -u prometheus` on mon1, which names the rule and the cause.",
             ),
         ),
         {
@@ -1380,11 +1396,13 @@ CASES = (
                 PROMETHEUS,
                 "mon1: prometheus refuses its configuration",
                 "config_last_reload_successful is 0.",
+                "See `sudo journalctl -u prometheus -u prometheus-alertmanager` on mon1, which names the line.",
             ),
             Firing(
                 ALERTMANAGER,
                 "mon1: alertmanager refuses its configuration",
                 "config_last_reload_successful is 0.",
+                "See `sudo journalctl -u prometheus -u prometheus-alertmanager` on mon1, which names the line.",
             ),
         ),
         {"loaded": {named("prometheus_config_last_reload_successful", **PROMETHEUS): "1x20"}},
@@ -1398,7 +1416,7 @@ CASES = (
                 PROMETHEUS,
                 "mon1: Prometheus cannot write its data",
                 "3 failures within an hour.",
-                "See the journal of prometheus on mon1, and the space and the health of its disk.",
+                "See `sudo journalctl -u prometheus` on mon1, and the space and the health of its disk.",
             ),
         ),
         {
@@ -1435,7 +1453,7 @@ CASES = (
                 {**ALERTMANAGER, "integration": "email"},
                 "mon1: notifications by email fail",
                 "1 notifications fail in a second.",
-                "See the journal of prometheus-alertmanager on mon1, and whether the receiver can be reached.",
+                "See `sudo journalctl -u prometheus-alertmanager` on mon1, and whether the receiver can be reached.",
             ),
         ),
         {
