@@ -85,7 +85,7 @@ ALERTS = (
         "The job that is to keep a bad GPU out of service does not start, such as for a limit of its account. The node "
         "takes no jobs meanwhile, and its good GPUs are idle.",
         "{{ $labels.node }}: a bad GPU cannot be taken out of service",
-        "The reconciler's job waits for {{ $labels.reason }}.",
+        "{{ $value }} job of the reconciler waits for {{ $labels.reason }}.",
         "Run `gpuops up --tags slurm`, which gives these jobs an account and a QOS that no limit reaches.",
         "2m",
     ),

@@ -1239,10 +1239,10 @@ CASES = (
             Firing(
                 {"node": "gpu1", "host": "gpu1", "reason": "QOSMaxWallDurationPerJobLimit"},
                 "gpu1: a bad GPU cannot be taken out of service",
-                "The reconciler's job waits for QOSMaxWallDurationPerJobLimit.",
+                "1 job of the reconciler waits for QOSMaxWallDurationPerJobLimit.",
             ),
         ),
-        {"for a minute": {holder_stuck("AssocGrpGRES"): "_x3 1x1"}},
+        {"for a minute": {holder_stuck("AssocGrpGRES"): "_x4 1"}},
     ),
     Case(
         "ReconcilerNoLeader",
