@@ -19,7 +19,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES, STAGES, Stage, behind, does_without
 from gpuops.run import events
-from gpuops.run.playbooks import PORTAL_PREFLIGHT, PREFLIGHT, SITE, STORAGE_PREFLIGHT
+from gpuops.run.playbooks import PORTAL_PREFLIGHT, PREFLIGHT, SETTINGS_PREFLIGHT, SITE, STORAGE_PREFLIGHT
 
 # What one process and its workers keep busy, and how many hosts are worth the start of another one.
 CORES, FEWEST_HOSTS = 4, 50
@@ -29,6 +29,10 @@ MOST_HOSTS = 100
 # The tags of the site's playbook for stages whose hosts can be divided.
 DIVISIBLE_TAGS = tuple(tag for stage in STAGES if stage.independent for tag in stage.tags)
 # Those of them before which all hosts go through preflight.
+# What has its settings checked by SETTINGS_PREFLIGHT.
+CHECKED_TAGS = frozenset(
+    tag for stage in STAGES if stage.name in ("scheduler", "slurm", "registry", "monitoring") for tag in stage.tags
+)
 TAGS_AFTER_PREFLIGHT = tuple(tag for stage in STAGES if stage.after_preflight for tag in stage.tags)
 
 
@@ -68,6 +72,8 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     for tag, checks in (("storage", STORAGE_PREFLIGHT), ("portal", PORTAL_PREFLIGHT)):
         if apart and (not named or tag in together):
             found.append(Leg(checks))
+    if apart and (not named or CHECKED_TAGS.intersection(together)):
+        found.append(Leg(SETTINGS_PREFLIGHT, ",".join(name for name in together if name in CHECKED_TAGS)))
     if apart:
         found.append(Leg(playbook, ",".join(apart), divided=True))
     if together:

@@ -202,7 +202,7 @@ def tasks_of(*words):
 
 def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
     (*checks, nodes, rest) = shards.legs("baremetal.gpu.site", "", 2)
-    names = ["preflight", "storage_preflight", "portal_preflight"]
+    names = ["preflight", "storage_preflight", "portal_preflight", "settings_preflight"]
     assert [leg.playbook for leg in checks] == [f"baremetal.gpu.{name}" for name in names]
     apart = tasks_of(SITE, "--tags", nodes.tags)
     together = tasks_of(SITE, *rest.options)
@@ -220,6 +220,15 @@ def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
             [("baremetal.gpu.preflight", "", True), ("baremetal.gpu.site", "driver,verify", True)],
         ),
         ("storage,scheduler", [("baremetal.gpu.site", "storage,scheduler", False)]),
+        (
+            "verify,zookeeper,storage",
+            [
+                ("baremetal.gpu.storage_preflight", "", False),
+                ("baremetal.gpu.settings_preflight", "zookeeper", False),
+                ("baremetal.gpu.site", "verify", True),
+                ("baremetal.gpu.site", "zookeeper,storage", False),
+            ],
+        ),
         (
             "driver, storage",
             [

@@ -17,6 +17,7 @@ import yaml
 
 from gpuops.run import records
 from tests.unit.gpuops.conftest import DEAD, HERE
+from tests.unit.project.tree import ROOT
 from tests.unit.terminal import read_to_end
 
 # A host fails as long as there is a file named after it.
@@ -155,6 +156,74 @@ def test_what_the_portal_would_refuse_is_told_first_and_not_what_a_stage_may_sti
     (reason,) = failure["reasons"]
     assert f"{bench.path}/.wheels on the controller lacks" in reason["cause"]
     assert "gpuops fetch manifest.json mirror" in reason["remedy"]
+
+
+# By stage: the groups with their hosts, variables of all of them, and what is refused.
+REFUSED = {
+    "an even ensemble": ("scheduler", {"zookeeper": 2}, {}, "it must have 1, 3 or 5"),
+    "two masters that agree on nothing": ("scheduler", {"zookeeper": 1, "mesos_masters": 2}, {}, "mesos_master"),
+    "a name of a cluster": (
+        "slurm",
+        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_common_cluster_name": "my cluster"},
+        "the name of the cluster has other characters",
+    ),
+    "a partition of no group": (
+        "slurm",
+        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_common_partitions": [{"name": "big", "groups": ["nobody"]}]},
+        "which the inventory does not have",
+    ),
+    "a user without an account": (
+        "slurm",
+        {"slurm_controllers": 1, "slurm_databases": 1, "slurm_nodes": 2},
+        {"slurm_accounts_users": [{"name": "nosuchuser"}]},
+        "has no account of nosuchuser",
+    ),
+    "users without accounting": (
+        "slurm",
+        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_accounts_users": [{"name": "root"}]},
+        "the cluster has no accounting",
+    ),
+    "slurmrestd for everybody": (
+        "slurm",
+        {"slurm_controllers": 1, "slurm_nodes": 1, "slurm_rests": 1},
+        {"slurm_rest_listen": "0.0.0.0:6820"},
+        "slurmrestd does not encrypt",
+    ),
+    "two registries": ("registry", {"registries": 2}, {}, "the images of a site are on one"),
+    "a client of no registry": ("registry", {"registry_clients": 1}, {}, "there is no registry"),
+    "two Prometheus": ("monitoring", {"prometheus_servers": 2}, {}, "each alert would come from each of them"),
+    "metrics without TLS": ("monitoring", {"node_exporters": 1}, {"node_exporter_tls": "off"}, "without TLS"),
+    "two log hosts": ("monitoring", {"log_hosts": 2}, {}, "the journals of a site are on one"),
+    "a sender to nobody": ("monitoring", {"log_senders": 1}, {}, "no host takes the journals"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_later_stage_would_refuse_by_its_settings_is_told_before_anything_is_changed(bench, case):
+    stage, groups, variables, cause = REFUSED[case]
+    inventory = {
+        group: {"hosts": {f"host{number}": HERE for number in range(count)}, "vars": variables}
+        for group, count in groups.items()
+    }
+    # The stage of the containers would be the first to change something.
+    inventory["gpu_cluster"] = {"hosts": {"host0": HERE}}
+    bench.inventory.write_text(json.dumps(inventory))
+    done = bench.call("up", "-p", "baremetal.gpu.settings_preflight", "--json")
+    assert done.returncode == 2, done.stdout + done.stderr
+    failures = [row for row in events(done) if row["event"] == "failure"]
+    assert failures
+    assert {row["stage"] for row in failures} == {stage}
+    assert cause in " ".join(reason["cause"] for row in failures for reason in row["reasons"])
+    assert all(set(cells.values()) <= {"ok", "failed"} for cells in bench.record()["cells"].values())
+
+
+def test_the_settings_of_all_stages_are_checked_before_the_first_that_changes_something():
+    plays = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text())
+    order = [play["ansible.builtin.import_playbook"] for play in plays]
+    assert order.index("settings_preflight.yml") < order.index("node.yml")
 
 
 DELEGATED = """
