@@ -148,6 +148,7 @@ def test_stages_that_do_not_need_the_one_that_ended_the_run_go_on_on_the_failed_
 
 def test_what_the_portal_would_refuse_is_told_first_and_not_what_a_stage_may_still_bring(bench):
     variables = {"portal_scheduler": "docker", "portal_ssh": False, "ansible_host": "192.0.2.7"}
+    variables["portal_origins"] = "one_for_people_who_trust_each_other"
     variables["portal_environments"] = [{"name": "notebook", "image": "registry.example.org/notebook:1"}]
     bench.inventory.write_text(json.dumps({"portals": {"hosts": {"head": {**HERE, **variables}}}}))
     done = bench.call("up", "-p", "baremetal.gpu.portal_preflight", "--json")
