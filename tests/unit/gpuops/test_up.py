@@ -162,7 +162,12 @@ def test_what_the_portal_would_refuse_is_told_first_and_not_what_a_stage_may_sti
 # By stage: the groups with their hosts, variables of all of them, and what is refused.
 REFUSED = {
     "an even ensemble": ("scheduler", {"zookeeper": 2}, {}, "it must have 1, 3 or 5"),
-    "an even number of masters": ("scheduler", {"mesos_masters": 2}, {}, "2 masters (host0, host1) are no better than 1"),
+    "an even number of masters": (
+        "scheduler",
+        {"mesos_masters": 2},
+        {},
+        "2 masters (host0, host1) are no better than 1",
+    ),
     "a name of a cluster": (
         "slurm",
         {"slurm_controllers": 1, "slurm_nodes": 2},
