@@ -83,7 +83,7 @@ def test_the_origin_of_a_user_called_hub_has_no_page_of_the_hub(portal: Portal, 
     assert Browser(portal).redirect_of(f"https://hub.{NAME}:{portal.port}/hub/login").startswith(f"{portal.url}/hub")
 
 
-def test_guesses_at_some_names_keep_no_other_name_waiting(portal: Portal, sessions: dict[str, object]) -> None:
+def test_guesses_at_some_names_keep_no_other_name_waiting(portal: Portal) -> None:
     names = ("a.b", "a-b", "a_b")
 
     def guess(name: str) -> int:
