@@ -203,6 +203,7 @@ def test_a_job_of_a_deleted_account_that_no_server_is_ends_beside_others(portal:
 # --- a name that somebody else gets ----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("bob")
 def test_a_name_that_somebody_else_gets_has_nothing_of_the_one_before(portal: Portal) -> None:
     before = logged_in(portal, "renamed")
     before.start(gpus="0")

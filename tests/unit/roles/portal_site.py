@@ -40,7 +40,7 @@ NODES = [
     {"name": name, "address": "127.0.0.1", "gpus": 2, "type": "a100", "cpus": 8, "memory": 16384, "up": True}
     for name in ("gpu1", "gpu2")
 ]
-STARTS_S = 120
+STARTS_S = 240
 SCRIPT = """
 set -e
 mount --make-rprivate /

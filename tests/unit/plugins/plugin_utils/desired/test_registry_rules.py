@@ -116,11 +116,17 @@ def test_nobody_else_pulls_lists_or_deletes(registry: LocalRegistry, user: str, 
         ("HEAD", "/v2/alice/secret/manifests/v1"),
         ("GET", "/v2/alice/secret/tags/list"),
         ("GET", f"/v2/alice/secret/blobs/{digest}"),
-        ("DELETE", f"/v2/alice/secret/blobs/{digest}"),
         ("DELETE", f"/v2/alice/secret/manifests/{digest}"),
         ("DELETE", "/v2/catalogue/base/manifests/v1"),
     ):
         assert registry.ask(method, path, user).status == status, (method, path)
+    assert registry.pull("alice", "alice/secret", "v1") == [SECRET]
+
+
+@pytest.mark.parametrize("user", ["alice", "bob", "operator"])
+def test_a_layer_alone_nobody_deletes(registry: LocalRegistry, user: str) -> None:
+    answer = registry.ask("DELETE", f"/v2/alice/secret/blobs/{digest_of(SECRET)}", user)
+    assert (answer.status, answer.code) == (404, "UNSUPPORTED")
     assert registry.pull("alice", "alice/secret", "v1") == [SECRET]
 
 
