@@ -96,7 +96,8 @@ def texts_of(path: Path) -> list[str]:
 # Commands that need the rights of root: the key of Ceph, the journal, the kernel's log, states that others set.
 AS_ROOT = re.compile(
     r"(?<=[`'])(?<!-c ')(?:journalctl -|dmesg\b|systemctl (?:start|stop|restart) |"
-    r"scontrol (?:update|release|cancel_reboot) |ceph (?:-s|auth|config|df|fs|fsid|health|mgr|osd|pg|quorum_status|status)\b|modprobe |nvidia-modprobe |"
+    r"scontrol (?:update|release|cancel_reboot) |"
+    r"ceph (?:-s|auth|config|df|fs|fsid|health|mgr|osd|pg|quorum_status|status)\b|modprobe |nvidia-modprobe |"
     r"mokutil --import|nvidia-smi --(?:gpu-reset|reset)|nginx -T)"
 )
 NO_COMMAND = re.compile(
