@@ -18,6 +18,7 @@ UNREACHABLE = (
     "reaches their ports 3300 and 6789"
 )
 DENIED = "see that the keyring is this cluster's and that the key may do this"
+NAMED = "mend what it named; 'sudo ceph -s' on a host of ceph_mons shows whether the cluster is well"
 
 
 class CephError(Exception):
@@ -81,8 +82,7 @@ class Ceph:
         if rc != 0:
             # Some of its lines are warnings of the client, which the last one is not.
             said = (stderr.strip() or stdout.strip() or "it said nothing").splitlines()[-1]
-            remedy = UNREACHABLE if is_late(rc, said) else DENIED if rc in (1, 13) else "mend what it named; 'sudo "
-            "ceph -s' on a host of ceph_mons shows whether the cluster is well"
+            remedy = UNREACHABLE if is_late(rc, said) else DENIED if rc in (1, 13) else NAMED
             if "conf_read_file" in said:
                 remedy = f"see that {self.conf} is there and can be read; `gpuops up --tags storage` writes it"
             raise CephError(said, rc, words, remedy)

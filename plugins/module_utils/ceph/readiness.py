@@ -173,8 +173,7 @@ def _problems_of_mons(current: list[str], expected: list[str]) -> list[Problem]:
         rows.append(Problem("mon_missing", "mon", cause, missing, _daemons("mon")))
     if extra:
         cause = f"monitors in the quorum that nobody expects: {extra}"
-        remedy = "put their hosts into the group ceph_mons, or take them out with the playbook "
-        "baremetal.gpu.storage_remove_mon"
+        remedy = "add their hosts to ceph_mons, or take them out with the playbook baremetal.gpu.storage_remove_mon"
         rows.append(Problem("mon_unexpected", "mon", cause, extra, remedy))
     return rows
 

@@ -126,8 +126,10 @@ def summary(found: Mapping[str, Any], now: float) -> dict[str, Any]:
     if silent:
         who = "1 session sends" if silent == 1 else f"{silent} sessions send"
         cause = f"{who} no measurements, and would not be ended for being idle"
-        remedy = "run `gpuops up --tags portal` for all nodes; then see on the node of a session whether "
-        "/usr/libexec/baremetal-gpu/portal-measure runs in it"
+        program = "/usr/libexec/baremetal-gpu/portal-measure"
+        remedy = (
+            f"run `gpuops up --tags portal` for all nodes; then see on a session's node whether {program} runs in it"
+        )
         problems.append(Problem("sessions_unmeasured", "sessions", cause, "", remedy))
     return {
         "hub": not found["hub"],

@@ -68,6 +68,7 @@ HUB_PARTS = (
 PROXY_PART = "proxy.js"
 # Whether the sessions of each user have an origin of their own. To refuse it is to say who the users are.
 OWN_ORIGINS, ONE_ORIGIN = ORIGINS = ("own", "one_for_people_who_trust_each_other")
+INSTEAD = f"or set portal_origins to {ONE_ORIGIN}, where users trust each other: docs/portal.md, 'Origins'"
 # A host below the portal's that nobody has.
 BELOW = "gpuops-checks-the-wildcard"
 SHARE = "/usr/share/baremetal-gpu/portal"
@@ -219,14 +220,12 @@ def _wrong_origins(
 ) -> Iterator[Problem]:
     """What sessions with origins of their own need: a name, and all below it in DNS and in the certificate."""
     if params["origins"] not in ORIGINS:
-        remedy = f"choose {OWN_ORIGINS}, or set portal_origins to {ONE_ORIGIN}, where users trust each other: "
-        "docs/portal.md, 'Origins'"
+        remedy = f"choose {OWN_ORIGINS}, {INSTEAD}"
         yield wrong("portal_origins", "there is no such choice", params["origins"], remedy)
         return
     if params["origins"] != OWN_ORIGINS:
         return
-    name, instead = _name(params, peers), f"or set portal_origins to {ONE_ORIGIN}, where users trust each other: "
-    "docs/portal.md, 'Origins'"
+    name, instead = _name(params, peers), INSTEAD
     if not _HOST_NAME.fullmatch(name):
         cause = "sessions get names below the portal's, and no browser takes them below this one"
         remedy = f"set portal_name to a whole name such as portal.example.org, {instead}"

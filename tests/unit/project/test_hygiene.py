@@ -126,7 +126,7 @@ def test_a_remedy_is_a_command_that_there_is_wherever_it_was_installed(path: Pat
             continue  # the documentation of a module, and its examples
         assert not NO_COMMAND.search(text), f"name `gpuops up --tags TAG`: {text}"
         assert not AS_ROOT.search(text), f"this needs `sudo`: {text}"
-        assert not re.search(r"(?<!sudo )'?ceph health detail", text), f"this needs `sudo`: {text}"
+        assert not re.search(r"(?<!sudo )'?ceph health detail", text), f"give a command that works as it is: {text}"
         assert not re.search(r"--gpu-reset(?! -i)(?=[`'])", text), f"all GPUs would be reset, with their jobs: {text}"
         assert set(GPUOPS_UP.findall(text)) <= tags, f"no stage has this tag: {text}"
         for name in PLAYBOOK.findall(text):

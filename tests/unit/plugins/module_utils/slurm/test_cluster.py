@@ -57,7 +57,7 @@ def test_a_holder_that_does_not_start_is_a_problem_of_its_node(tmp_path: Path) -
     jobs = [*JOBS, STUCK, {**STUCK, "job_id": 100}]
     (problem,) = [row for row in read(tmp_path, jobs)["problems"] if row["code"] == "holder_waits"]
     assert (problem["subject"], problem["evidence"]) == ("gpu1", "QOSMaxWallDurationPerJobLimit")
-    assert "playbook slurm" in problem["remedy"]
+    assert "gpuops up --tags slurm" in problem["remedy"]
     assert [row["code"] for row in read(tmp_path, jobs, about=["gpu1"])["problems"]] == ["holder_waits"]
     assert read(tmp_path, [*JOBS, {**STUCK, "state_reason": "Resources"}], about=["gpu1"])["problems"] == []
 
