@@ -33,6 +33,9 @@ def words(row: Mapping[str, Any]) -> str:
     step = row.get("step") or {}
     named = [row.get(key, step.get(key)) for key in ("kind", "result", "why")]
     parts = [" ".join(str(row[key]) for key in ("what", "number") if key in row), *(str(one) for one in named if one)]
+    if row["what"] == "would":
+        # The reason says it all.
+        parts = [str(row["why"])]
     rest = [f"{key} {row[key]}" for key in ("by", "uuid", "seconds", "mode", "nodes") if row.get(key) is not None]
     rest += [f"{key} {', '.join(map(str, row[key]))}" for key in ("waiting", "hosts") if row.get(key)]
     joined = "; ".join(rest)
