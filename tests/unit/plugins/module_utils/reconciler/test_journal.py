@@ -210,7 +210,7 @@ def test_in_the_journal_of_systemd_are_words_and_in_the_file_is_all_of_it(tmp_pa
     assert out.getvalue().splitlines() == [
         "gpu1: begin 3: deactivate: fatal: GPU-8f6c (gpu_lost)",
         "gpu1: end 3: deactivate: done (seconds 0.17)",
-        "gpu2: would: deactivate: would drain: fatal",
+        "gpu2: would drain: fatal",
         "breaker: 3 of 20 hosts (waiting gpu3, gpu4)",
         "lead (by head1; mode act; nodes 20)",
     ]
