@@ -192,7 +192,8 @@ def try_facts(seed):
     load = DataLoader().load
     hosts = load(made["inventory/hosts.yml"])["all"]["children"]
     assert set(hosts["gpu_cluster"]["hosts"]) == {"evil", "good"}
-    assert load(made["inventory/host_vars/good.yml"]) == {"ceph_osd_devices": ["/dev/disk/by-id/wwn-0x5"]}
+    of_good = {"ceph_osd_devices": ["/dev/disk/by-id/wwn-0x5"], "container_runtime_engine": "none"}
+    assert load(made["inventory/host_vars/good.yml"]) == of_good
     for path in load(made["inventory/host_vars/evil.yml"])["ceph_osd_devices"]:
         assert answers.is_device(path)
         assert "{" not in path
