@@ -66,7 +66,7 @@ def test_a_bad_host_has_a_report_and_a_message_with_host_value_and_remedy(judge,
     assert done.returncode == 2
     assert "node1 does not pass:" in done.stdout
     assert "0000:af:00.0: count_mismatch: CUDA does not see the GPU at 0000:af:00.0 (A100 SXM4 40GB)" in done.stdout
-    assert "To do: look for the address in dmesg" in done.stdout
+    assert "To do: look for the address in `sudo dmesg`" in done.stdout
     assert json.loads((tmp_path / "reports/node1.json").read_text())["ok"] is False
     # The report itself would bury the message.
     assert "compute_capability" not in done.stdout

@@ -119,7 +119,7 @@ def test_an_engine_that_is_not_there_is_told_with_a_remedy(tmp_path, registry) -
     def missing(words: list[str], given: str | None, timeout: float) -> tuple[int, str, str]:
         return 127, "", "not found"
 
-    with pytest.raises(Refused, match="run the stage `node`"):
+    with pytest.raises(Refused, match="run `gpuops up --tags containers`"):
         node(tmp_path, missing, registry).has_image()  # type: ignore[arg-type]
 
 

@@ -698,7 +698,7 @@ def test_broken_limits_keep_the_refusals_that_are_there(registry: LocalRegistry)
     space.free = 0
     space.look()
     space.limits.write_text("{")
-    assert "playbooks/registry.yml" in space.look()
+    assert "gpuops up --tags registry" in space.look()
     assert registry.push("alice", "alice/a", "v1", b"x").status == 403
     space.give(0)
     space.free = 1 << 40

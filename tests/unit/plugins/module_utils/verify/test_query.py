@@ -234,7 +234,7 @@ def test_lines_for_a_person():
     (problem,) = verify_query.problems(verdict)
     assert (problem.subject, problem.code) == ("0000:af:00.0", "count_mismatch")
     assert problem.cause.startswith("CUDA does not see")
-    assert problem.remedy.startswith("look for the address in dmesg")
+    assert problem.remedy.startswith("look for the address in `sudo dmesg`")
 
 
 def test_node_differences_are_causes():

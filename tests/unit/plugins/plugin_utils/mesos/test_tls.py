@@ -135,7 +135,7 @@ def test_what_the_operator_says_himself_does_not_contradict() -> None:
 def test_nobody_goes_from_one_end_to_the_other_in_one_step(program: str, before: str, after: str) -> None:
     text = said(program, after, before, around())
     assert f"{program} runs with {before}" in text
-    assert f"set mesos_common_tls: downgrade, run scheduler.yml on all hosts, then set {after}" in text
+    assert f"set mesos_common_tls: downgrade, run `gpuops up --tags scheduler` for all hosts, then set {after}" in text
     # What does not run meets nobody.
     assert plan(params(program, after, node=node(environment=MODES[before])), around(all=after))["problems"] == []
 
