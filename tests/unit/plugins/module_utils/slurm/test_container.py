@@ -136,7 +136,7 @@ def test_a_container_has_no_runtime_directory_of_the_login_unless_it_is_mounted(
 
 def test_a_job_with_gpus_is_told_that_the_node_has_no_specification(step: Step) -> None:
     os.unlink(step.root / "etc/cdi/nvidia.json")
-    with pytest.raises(Refused, match=r"no /etc/cdi/nvidia\.json.*To do: .*container_runtime"):
+    with pytest.raises(Refused, match=r"no /etc/cdi/nvidia\.json.*To do: .*gpuops up --tags containers"):
         step.add_gpus()
 
 
