@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +13,8 @@ from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import portal
 from ansible_collections.baremetal.gpu.plugins.modules import portal_info
-from tests.unit.plugins.module_utils.monitoring.test_portal import TOLD
-
-
-@pytest.fixture
-def hub_port() -> Iterator[int]:
-    class Hub(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/hub/health" else 404)
-            self.end_headers()
-
-        def log_message(self, *words: object) -> None:
-            """Nothing on the screen."""
-
-    with HTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+from tests.unit.plugins.module_utils.monitoring.test_portal import TOLD, of_hub
+from tests.unit.plugins.module_utils.portal.tls_site import serving
 
 
 def returned(capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
@@ -43,11 +25,14 @@ def returned(capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, An
 
 
 def test_a_hub_that_answers_and_a_proxy_that_does_not(
-    hub_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "told.json").write_text(json.dumps({**TOLD, "at": time.time()}))
     monkeypatch.setattr(portal, "TOLD", str(tmp_path / "told.json"))
-    found = returned(capsys, hub_port=hub_port, port=1)
+    (tmp_path / "tls").mkdir()
+    site = of_hub(tmp_path / "tls")
+    with serving(site.pair("hub"), clients_of=site.authority) as hub:
+        found = returned(capsys, hub_port=hub.server_port, port=1)
     assert (found["changed"], found["hub"], found["proxy"]) == (False, True, False)
     assert found["sessions"] == {"run": 3, "wait": 1}
     assert [row["code"] for row in found["problems"]] == ["proxy_down"]

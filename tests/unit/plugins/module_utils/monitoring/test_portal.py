@@ -88,10 +88,8 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None
     assert found["told"] is None
 
 
-@pytest.fixture(scope="module")
-def hub_tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str]:
-    """A site, and what the hub has of it."""
-    base = tmp_path_factory.mktemp("hub")
+def of_hub(base: Path) -> Site:
+    """A site in a directory, with what the hub has of it."""
     site = Site(base)
     for name, source in (
         ("hub-ca/hub-ca.crt", site.authority),
@@ -100,7 +98,13 @@ def hub_tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str]:
     ):
         (base / name).parent.mkdir(exist_ok=True)
         shutil.copy(source, base / name)
-    return site, str(base)
+    return site
+
+
+@pytest.fixture(scope="module")
+def hub_tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str]:
+    base = tmp_path_factory.mktemp("hub")
+    return of_hub(base), str(base)
 
 
 @pytest.mark.parametrize("status", [200, 503])
