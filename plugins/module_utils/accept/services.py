@@ -83,6 +83,7 @@ class _ThisHost(http.client.HTTPSConnection):
             http.client.HTTPConnection.connect(self)
         finally:
             self.host = name
+        # The context is that of http.client's own class, whose types do not tell of it.
         self.sock = self._context.wrap_socket(self.sock, server_hostname=name)  # type: ignore[attr-defined]
 
 

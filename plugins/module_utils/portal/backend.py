@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 from collections.abc import Mapping
 from typing import Any, Callable, Protocol
 
@@ -15,6 +13,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json im
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import json_object
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.local_program import exchange
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Job, Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Wanted
 
@@ -86,13 +85,7 @@ def asked(path: str) -> Callable[[], Mapping[str, Any]]:
 def ask(path: str, question: Mapping[str, Any]) -> Mapping[str, Any]:
     """The answer of a program behind a socket. Raises Refused where that has a problem, and CallFailed without one."""
     try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.settimeout(ASK_S)
-            made.connect(path)
-            made.sendall(json.dumps(question).encode())
-            made.shutdown(socket.SHUT_WR)
-            with made.makefile("rb") as answer:
-                told = json_object(answer.read(ANSWER_AT_MOST + 1), ANSWER_AT_MOST)
+        told = json_object(exchange(path, question, ASK_S, ANSWER_AT_MOST + 1), ANSWER_AT_MOST)
     except (OSError, Malformed) as why:
         unit = os.path.basename(path).rpartition(".")[0]
         raise CallFailed(

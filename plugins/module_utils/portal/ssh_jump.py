@@ -21,6 +21,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, ssh
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.local_program import exchange
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.ssh import Target
 
 SOCKET = "/run/baremetal-gpu-portal-keys.sock"
@@ -33,13 +34,7 @@ KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_
 
 def _asked(question: dict[str, str], path: str) -> Any:
     """Raises OSError, ValueError."""
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.settimeout(ASK_S)
-        asked.connect(path)
-        asked.sendall(json.dumps(question).encode())
-        asked.shutdown(socket.SHUT_WR)
-        with asked.makefile("rb") as answer:
-            told = json.loads(answer.read(ANSWER_AT_MOST))
+    told = json.loads(exchange(path, question, ASK_S, ANSWER_AT_MOST))
     if not isinstance(told, dict) or "problem" in told:
         raise ValueError(one_line(told, 300))
     return told
