@@ -43,8 +43,8 @@ class Site:
         self._variables: dict[str, Any] = {
             "slurm_common_secrets_path": secrets_path(base, NODE),
             "gpu_reconciler_secrets_path": str(base / ".secrets" / "reconciler.json"),
-            # On machines that were kept, the nodes of an earlier run are somebody else's.
-            "gpu_reconciler_zookeeper_path": f"/fence-{os.getpid()}",
+            # In ZooKeeper, what an earlier site has written belongs to that site's secrets.
+            "gpu_reconciler_zookeeper_path": f"/{base.name}-{os.getpid()}",
             "gpu_reconciler_mode": "act",
             "gpu_reconciler_policy": {"settle_s": 2, **(policy or {})},
         }
