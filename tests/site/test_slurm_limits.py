@@ -29,7 +29,7 @@ from tests.site.test_slurm_fence import (
     told,
 )
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 LIMITS = {
     "slurm_common_enforce": ["associations", "limits", "qos"],

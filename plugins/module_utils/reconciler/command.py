@@ -33,6 +33,18 @@ def _complain(why: object) -> None:
     sys.stderr.write(f"gpuops: {why}\n")
 
 
+def _not_reached(why: Exception, settings: reconciler_settings.Settings) -> int:
+    """Say what kept a command from ZooKeeper. The exit status."""
+    if type(why).__name__ == "NoAuthError":
+        _complain(
+            f"ZooKeeper refuses {settings.credentials} at {settings.path}: what is there was written with other secrets. "
+            "Put the file gpu_reconciler_secrets_path back on the controller and run `gpuops up --tags gpu_reconciler`"
+        )
+    else:
+        _complain(f"{type(why).__name__}: {why}")
+    return FAILED
+
+
 def _stop_when_told(service: Service) -> None:
     signal.sigwait(STOP)
     service.stop()
@@ -57,13 +69,11 @@ def run(config: Path, mode: str | None, once: bool) -> int:
         _complain(why)
         return USAGE_ERROR
     except _AWAY as why:
-        _complain(f"{type(why).__name__}: {why}")
-        return FAILED
+        return _not_reached(why, settings)
     return 0
 
 
-def _ask(config: Path, request: dict[str, Any]) -> str | None:
-    settings = reconciler_settings.load(config)
+def _ask(settings: reconciler_settings.Settings, request: dict[str, Any]) -> str | None:
     store = Store(settings, reconciler_settings.secrets(settings))
     store.open()
     try:
@@ -84,13 +94,13 @@ def clear(config: Path, node: str | None, breaker: bool) -> int:
         if node is not None:
             host, _colon, uuid = node.partition(":")
             request.update(kind="clear", host=host, uuid=uuid or None)
-        leader = _ask(config, request)
+        settings = reconciler_settings.load(config)
+        leader = _ask(settings, request)
     except Wrong as why:
         _complain(why)
         return USAGE_ERROR
     except UNREACHABLE as why:
-        _complain(f"{type(why).__name__}: {why}")
-        return FAILED
+        return _not_reached(why, settings)
     sys.stdout.write(f"asked {leader}\n" if leader else "asked; nobody leads now, and whoever leads next will do it\n")
     return 0
 
@@ -109,8 +119,7 @@ def status(config: Path, as_json: bool) -> int:
         _complain(why)
         return USAGE_ERROR
     except UNREACHABLE as why:
-        _complain(f"{type(why).__name__}: {why}")
-        return FAILED
+        return _not_reached(why, settings)
     sys.stdout.write((json.dumps(found, indent=2) if as_json else table(found)) + "\n")
     return 0
 

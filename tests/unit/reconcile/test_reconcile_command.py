@@ -432,6 +432,19 @@ def test_it_logs_in_to_both_and_tells_nobody_a_secret(site: Make, tmp_path):
     assert "hidden" not in shown
 
 
+def test_whoever_comes_with_other_secrets_is_told_which_file_to_put_back(site: Make, tmp_path):
+    login = {"zookeeper_user": places.LOGIN[0], "zookeeper_password": places.LOGIN[1]}
+    places.private(tmp_path / "login", login)
+    one = site(credentials=str(tmp_path / "login"))
+    one.leading()
+    places.private(tmp_path / "login", {**login, "zookeeper_password": "another"})
+    for words in (("reconcile", "--status"), ("clear", "--breaker")):
+        refused = one.command(*words)
+        assert refused.returncode == 1
+        assert f"refuses {tmp_path}/login at {one.path}" in refused.stderr
+        assert "gpu_reconciler_secrets_path" in refused.stderr
+
+
 @pytest.mark.slow
 def test_the_leader_of_zookeeper_may_be_killed_while_a_node_is_on_its_way(tmp_path):
     try:
