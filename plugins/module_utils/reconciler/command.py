@@ -37,7 +37,7 @@ def _not_reached(why: Exception, settings: reconciler_settings.Settings) -> int:
     """Say what kept a command from ZooKeeper. The exit status."""
     if type(why).__name__ == "NoAuthError":
         _complain(
-            f"ZooKeeper refuses {settings.credentials} at {settings.path}: what is there was written with other secrets. "
+            f"ZooKeeper refuses {settings.credentials} at {settings.path}: what is there has other secrets. "
             "Put the file gpu_reconciler_secrets_path back on the controller and run `gpuops up --tags gpu_reconciler`"
         )
     else:
