@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -128,7 +129,8 @@ def test_the_hours_and_what_runs_are_on_the_page_of_whoever_has_them(portal: Por
 
 def ask(browser: Browser, url: str, method: str, path: str, row: object = None) -> Any:
     page = browser.get(f"{url}lab")
-    token = next(one.value for one in browser.cookies if one.name == "_xsrf" and one.path == url)
+    path_of = urlsplit(url).path
+    token = next(one.value for one in browser.cookies if one.name == "_xsrf" and one.path == path_of)
     data = json.dumps(row).encode() if row is not None else None
     answer = browser.ask(f"{url}api/{path}?_xsrf={token}", data, method, Referer=page.url)
     assert answer.status in (200, 201, 204), answer.text
