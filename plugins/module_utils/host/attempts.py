@@ -21,7 +21,7 @@ class Rate(NamedTuple):
 
 
 ADDRESS, NAME, BOTH = Rate(20, 5.0), Rate(10, 60.0), Rate(5, 60.0)
-_Key = tuple[str, str]
+_Key = tuple[str, str, str]
 
 
 def network(address: str) -> str:
@@ -85,7 +85,12 @@ class Attempts:
 
     def _keys(self, address: str, name: str) -> tuple[tuple[_Key, Rate], ...]:
         place, name = network(address), name[:64]
-        return (((place, ""), self._address), (("", name), self._name), ((place, name), self._both))
+        # The kind keeps them apart: a login may have no name.
+        return (
+            (("address", place, ""), self._address),
+            (("name", "", name), self._name),
+            (("both", place, name), self._both),
+        )
 
     def _wait(self, keys: tuple[tuple[_Key, Rate], ...], now: float) -> float:
         waits = [

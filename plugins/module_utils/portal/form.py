@@ -123,6 +123,27 @@ def parse(
     return Request(model=model if numbers["gpus"] else "", environment=environment, **numbers), found
 
 
+def presets(
+    rows: Iterable[Mapping[str, Any]], limits: Limits, models: Sequence[str], environments: Sequence[str]
+) -> list[tuple[str, Request]]:
+    """Those of the site that a user may have, by their names.
+
+    Cores, memory and hours are no more than the limits; one with more GPUs than may be asked for, or with a model that
+    there is not, is left out.
+    """
+    found = []
+    for row in rows:
+        bounded = {
+            name: min(row.get(name, getattr(Request, name)), getattr(limits, name))
+            for name in NUMBERS
+            if name != "gpus"
+        }
+        request, problems = parse({"gpus": 1, **row, **bounded}, limits, models, environments)
+        if not problems:
+            found.append((str(row["name"]), request))
+    return found
+
+
 def remembered(
     last: Mapping[str, Any],
     limits: Limits,
@@ -136,6 +157,15 @@ def remembered(
     # What is refused now begins at the default, which is within the limits.
     wrong = {one.subject for one in problems} & NUMBERS.keys()
     return replace(request, **{name: min(getattr(Request, name), getattr(limits, name)) for name in wrong})
+
+
+def what(request: Request) -> str:
+    """It in words, for whoever chooses between some."""
+    gpus = f"{request.gpus} {'GPU' if request.gpus == 1 else 'GPUs'}" if request.gpus else "no GPU"
+    hours = f"{request.hours} {'hour' if request.hours == 1 else 'hours'}"
+    cores = f"{request.cpus} {'core' if request.cpus == 1 else 'cores'}"
+    model = f" {request.model}" if request.model else ""
+    return f"{gpus}{model}, {cores}, {request.memory_gib} GiB, {hours}, {request.environment}"
 
 
 def _text(given: Mapping[str, Any], name: str) -> str:

@@ -40,7 +40,7 @@ LOOK_S = 10.0
 VERDICT_S = 2.0
 ANSWER_S = 10.0
 ANSWER_AT_MOST = 1 << 20
-NVIDIA_SMI = "nvidia-smi"
+NVIDIA_SMI, QUERY = "nvidia-smi", "--query-gpu=utilization.gpu,memory.used,memory.total"
 # The group of the job is above those of its steps: 0::/system.slice/slurmstepd.scope/job_12/step_batch/user/task_0
 # where there is one tree of groups, and 4:cpuacct:/slurm/uid_1000/job_12/step_batch where each kind has its own.
 # That of a task of Mesos has the container's id: 4:cpu,cpuacct:/mesos/4a1f….
@@ -136,24 +136,31 @@ def traffic(before: Mapping[int, int | None], now: Mapping[int, int | None], sec
 # --- its GPUs --------------------------------------------------------------------------------------------------------
 
 
-def gpu_ratio(environment: Mapping[str, str], run: Run = host_run.run) -> float | None:
-    """The use of the busiest GPU of the job in the last moment, from 0 to 1.
+def gpus(environment: Mapping[str, str], run: Run = host_run.run) -> tuple[float | None, list[dict[str, Any]]]:
+    """The use of the busiest GPU of the job in the last moment, from 0 to 1, and each of them: {use, used_mib,
+    total_mib}, None for what is not told.
 
     Slurm lets a job see no other GPUs, and Mesos a container. A part of a GPU (MIG) does not tell its use: it is unused
     while no process has it, and not known otherwise.
     """
     no_devices = environment.get("CUDA_VISIBLE_DEVICES", "") in ("", "NoDevFiles")
     if no_devices and environment.get(GPUS, "0") == "0":
-        return 0.0
-    status, out, _error = run([NVIDIA_SMI, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"], None, 8.0)
-    told = [line.strip() for line in out.splitlines() if line.strip()]
-    if status or not told:
-        return None
-    busiest = max((min(int(line), 100) / 100 for line in told if line.isdigit()), default=0.0)
-    if busiest or all(line.isdigit() for line in told):
-        return busiest
+        return 0.0, []
+    status, out, _error = run([NVIDIA_SMI, QUERY, "--format=csv,noheader,nounits"], None, 8.0)
+    rows = [_gpu(line) for line in out.splitlines() if line.strip()][: samples.GPUS_AT_MOST] if status == 0 else []
+    if not rows:
+        return None, []
+    told = [row["use"] for row in rows if row["use"] is not None]
+    busiest = max(told, default=0.0)
+    if busiest or len(told) == len(rows):
+        return busiest, rows
     status, out, _error = run([NVIDIA_SMI, "--query-compute-apps=pid", "--format=csv,noheader"], None, 8.0)
-    return None if status or out.strip() else 0.0
+    return (None if status or out.strip() else 0.0), rows
+
+
+def _gpu(line: str) -> dict[str, Any]:
+    use, used, total = (int(one) if one.isdigit() else None for one in [*map(str.strip, line.split(",")), "", ""][:3])
+    return {"use": None if use is None else min(use, 100) / 100, "used_mib": used, "total_mib": total}
 
 
 def failed_gpus(environment: Mapping[str, str], root: str = "/") -> list[dict[str, str]]:
@@ -220,7 +227,8 @@ class Session:
         self._environment, self._fetch, self._run, self._root = environment, fetch, run, root
         self._clock, self._own = clock, own
         self._group = group_of_job(root)
-        self._gpus: list[float | None] = []
+        self._ratios: list[float | None] = []
+        self._gpus: list[dict[str, Any]] = []
         self._failed: list[dict[str, str]] = []
         self._at, self._cpu, self._connections = self._now()
 
@@ -232,7 +240,8 @@ class Session:
     def look(self) -> None:
         """Look at the GPUs, which is done more often than a sample is sent."""
         # One that is out of order may never answer, and keeps what is to be told of it.
-        self._gpus.append(None if self._failed else gpu_ratio(self._environment, self._run))
+        ratio, self._gpus = (None, []) if self._failed else gpus(self._environment, self._run)
+        self._ratios.append(ratio)
 
     def has_news(self) -> bool:
         """Whether the agent has other verdicts on its GPUs than before."""
@@ -248,12 +257,12 @@ class Session:
             cores = max(0.0, (cpu - self._cpu) / seconds)
         if there is not None and self._connections is not None:
             moved = traffic(self._connections, there, seconds)
-        known = [one for one in self._gpus if one is not None]
+        known = [one for one in self._ratios if one is not None]
         busiest = max(known, default=0.0)
         # One look that failed may have missed something; one that saw use has seen it.
-        ratio = busiest if busiest or (self._gpus and len(known) == len(self._gpus)) else None
+        ratio = busiest if busiest or (self._ratios and len(known) == len(self._ratios)) else None
         busy, kernel_at = kernels(self._fetch)
-        self._at, self._cpu, self._connections, self._gpus = at, cpu, there, []
+        self._at, self._cpu, self._connections, self._ratios = at, cpu, there, []
         return {
             "server": self._environment.get("JUPYTERHUB_SERVER_NAME", ""),
             "gpu_ratio": ratio,
@@ -262,6 +271,7 @@ class Session:
             "kernel_at": kernel_at,
             "terminal_at": terminals(self._fetch),
             "traffic": moved,
+            **({"gpus": self._gpus} if self._gpus else {}),
             **({"failed": self._failed} if self._failed else {}),
         }
 
@@ -349,7 +359,8 @@ def main(words: Sequence[str] | None = None, root: str = "/") -> int:
     look_due, due = time.monotonic(), time.monotonic() + LOOK_S
     while os.getppid() == parent:
         has_news = session.has_news()
-        if time.monotonic() >= look_due:
+        # A sample without a look would say nothing of the GPUs.
+        if time.monotonic() >= min(look_due, due):
             session.look()
             look_due = time.monotonic() + LOOK_S
         if has_news or time.monotonic() >= due:

@@ -9,7 +9,7 @@ import json
 import smtplib
 import time
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from email.message import EmailMessage
 from typing import Any
 
@@ -18,6 +18,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal.samples impor
 
 MAIL_SERVER = ("127.0.0.1", 25)
 PATIENCE_S = 20.0
+# How long before its end a session is told of it.
+OVER_S = 600.0
 
 
 def moment(seconds: float) -> str:
@@ -62,6 +64,31 @@ def broken(user: str, server: str, failed: Iterable[tuple[str, str]], url: str) 
         "fails, or may compute wrong results. Save your work, stop the session and start it again: it gets other GPUs.",
         "url": url,
     }
+
+
+def over(server: str, until: float) -> str:
+    """What is said of a session whose time is nearly over."""
+    name = f"Your session {server}" if server else "Your session"
+    return f"{name} ends at {moment(until)}, when its hours are over. Save your work."
+
+
+def now(gpus: Sequence[Mapping[str, Any]], until: float | None, at: float) -> str:
+    """How long a session lasts, and what its GPUs do: a short line; empty where nothing is known.
+
+    :param gpus: rows of {use, used_mib, total_mib}, None for what is not known.
+    """
+    parts = []
+    if until is not None:
+        minutes = max(0, int(until - at) // 60)
+        parts.append(f"{f'{minutes // 60} h ' if minutes >= 60 else ''}{minutes % 60} min left")
+    uses = sorted(round(100 * one["use"]) for one in gpus if one["use"] is not None)
+    if uses:
+        several = f"{len(gpus)} GPUs" if len(gpus) > 1 else "GPU"
+        parts.append(f"{several} {uses[0]} %" if uses[0] == uses[-1] else f"{several} {uses[0]} to {uses[-1]} %")
+    if gpus and all(one["used_mib"] is not None and one["total_mib"] for one in gpus):
+        used, total = (sum(one[name] for one in gpus) / 1024 for name in ("used_mib", "total_mib"))
+        parts.append(f"{used:.1f} of {total:.0f} GiB of GPU memory")
+    return " \u00b7 ".join(parts)
 
 
 def post(url: str, row: Mapping[str, Any]) -> None:

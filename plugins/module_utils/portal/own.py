@@ -100,21 +100,21 @@ def told_of_hours(row: Mapping[str, Any]) -> Told:
     return Told(f"Your GPU hours of the last {DAYS} days: {row['gpu_seconds'] / 3600:.1f}, in {jobs}.")
 
 
-def told_of_jobs(look: Look, user: str) -> list[str]:
-    """What of a user runs and waits: the sessions, and other jobs with GPUs."""
+def told_of_jobs(look: Look, user: str) -> tuple[dict[str, str], list[str]]:
+    """What of a user runs and waits: each session by its name, and other jobs with GPUs."""
     jobs = {str(job["id"]): job for job in look.found.get("jobs", []) if job["user"] == user}
-    lines = []
+    sessions, lines = {}, []
     for one in look.sessions.values():
         if one.user == user and one.state != session.ENDED:
             gpus = jobs.pop(str(one.job), {}).get("gpus", 0)
             name = f"The session {one.server}" if one.server else "A session"
-            lines.append(_line(f"{name} (job {one.job})", gpus, one.node, one.ends, one.why))
+            sessions[one.server] = _line(f"{name} (job {one.job})", gpus, one.node, one.ends, one.why)
     for number, job in jobs.items():
         if job["gpus"] and not job["holder"] and job["name"] != session.JOB:
             nodes = ", ".join(node["name"] for node in job["nodes"])
             lines.append(_line(f"{job['name']} (job {number})", job["gpus"], nodes, job["ends"], job["waits_for"]))
     more = len(lines) - JOBS_AT_MOST
-    return [*lines[:JOBS_AT_MOST], f"and {more} more, which are in Who uses what"] if more > 0 else lines
+    return sessions, [*lines[:JOBS_AT_MOST], *([f"and {more} more, which are in Who uses what"] if more > 0 else [])]
 
 
 def _line(what: str, gpus: int, node: str, ends: float | None, why: str) -> str:

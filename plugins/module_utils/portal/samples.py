@@ -20,18 +20,22 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
     object_of,
     or_null,
     text,
+    whole,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, idle
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.idle import Policy, Reading
 
 BYTES_AT_MOST = 16384
-FAILED_AT_MOST = 64
+FAILED_AT_MOST = GPUS_AT_MOST = 64
 # How often a session tells of itself. Two of them may be lost before it is not known what happened between.
 INTERVAL_S = 40.0
 # A session of which nothing was learned for so long is told of.
 SILENT_S = 300.0
 SILENT, UNKNOWN = "silent", "unknown"
+# The same while its user looks at it.
+LOOKED_S = 15.0
 _moment = or_null(number(0, 1e11))
+_mib = or_null(whole(0, 1 << 30))
 SHAPE = object_of(
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
@@ -44,9 +48,10 @@ SHAPE = object_of(
     },
     # Nothing of it is a sentence: what users read is made here.
     {
+        "gpus": list_of(object_of({"use": or_null(number(0, 1)), "used_mib": _mib, "total_mib": _mib}), GPUS_AT_MOST),
         "failed": list_of(
             object_of({"gpu": text(r"[A-Za-z0-9/_.-]{1,60}"), "code": text(r"[A-Za-z0-9_.-]{1,60}")}), FAILED_AT_MOST
-        )
+        ),
     },
 )
 
@@ -62,10 +67,15 @@ class Watched:
 
     :ivar policy: None where it is never stopped.
     :ivar failed: its GPUs that the agent of their host has found out of order, and the code: (gpu, code).
+    :ivar until: when its time is over, where the scheduler tells it.
+    :ivar looked_at: when its user has looked at what it does.
     """
 
     def __init__(self, policy: Policy | None, now: float) -> None:
         self.policy, self.failed = policy, frozenset[tuple[str, str]]()
+        self._gpus: list[Mapping[str, Any]] = []
+        self.until: float | None = None
+        self.looked_at = 0.0
         self._state = idle.begin(now, now)
         # When it told something last, and when that said whether it is used.
         self._told, self._known = now, now
@@ -76,15 +86,21 @@ class Watched:
         A level that stays is told again where it is the last one: the session is still there.
         """
         self.failed = frozenset((one["gpu"], one["code"]) for one in row.get("failed", ()))
+        self._gpus, self._told = row.get("gpus", []), now
         if self.policy is None:
             return ""
-        reading = Reading(now, **{name: value for name, value in row.items() if name not in ("server", "failed")})
-        before, self._told = self._state, now
+        others = ("server", "failed", "gpus")
+        reading = Reading(now, **{name: value for name, value in row.items() if name not in others})
+        before = self._state
         if idle.is_used(before, reading, self.policy) is not None:
             self._known = now
         self._state = idle.decide(before, reading, self.policy)
         level = self._state.level
         return level if level != before.level or level == idle.STOP else ""
+
+    def gpus(self, now: float) -> list[Mapping[str, Any]]:
+        """What its GPUs do: rows of {use, used_mib, total_mib}; none where that was told long ago."""
+        return self._gpus if now - self._told <= SILENT_S else []
 
     def extend(self) -> None:
         self._state = idle.extend(self._state)

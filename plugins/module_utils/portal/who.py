@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers, session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Found
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.gpus import Gpus
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Job, Session
 
 OLD_S = 1.0
@@ -59,8 +60,11 @@ class Watch:
             return self._last
 
 
-def page(look: Look, partition: str = "") -> dict[str, Any]:
-    """What the page is given. Everything in it is a number or a printable line."""
+def page(look: Look, partition: str = "", gpus: Gpus | None = None) -> dict[str, Any]:
+    """What the page is given. Everything in it is a number or a printable line.
+
+    :param gpus: what each GPU does, where that is known.
+    """
     found = look.found
     jobs = found.get("jobs", [])
     nodes = found.get("nodes", [])
@@ -84,7 +88,10 @@ def page(look: Look, partition: str = "") -> dict[str, Any]:
             {"model": one.model, "free": one.free, "total": one.total, "largest": one.largest}
             for one in offers.offers(usable)
         ],
-        "nodes": [_node(node, has.get(node["name"], [])) for node in nodes],
+        "nodes": [
+            _node(node, has.get(node["name"], []), _tiles(node, jobs, (gpus or {}).get(node["name"], ())))
+            for node in nodes
+        ],
         "waiting": [
             {
                 "job": job["id"],
@@ -101,7 +108,27 @@ def page(look: Look, partition: str = "") -> dict[str, Any]:
     }
 
 
-def _node(node: Mapping[str, Any], leases: list[dict[str, Any]]) -> dict[str, Any]:
+def _tiles(
+    node: Mapping[str, Any], jobs: Iterable[Mapping[str, Any]], known: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Each GPU of a node, with who has it where the scheduler tells which one that is."""
+    rows = [{**gpu} for gpu in known]
+    by_name = {name: row for row in rows for name in (row.get("minor"), row.get("uuid")) if name not in (None, "")}
+    for job in (one for one in jobs if not one["waits"]):
+        for name in (one for there in job["nodes"] if there["name"] == node["name"] for one in there["minors"]):
+            row = by_name.get(name)
+            if row is None and not known:
+                row = {"minor": name} if isinstance(name, int) else {}
+                rows.append(row)
+            if row is not None:
+                has = {"user": job["user"], "job": job["id"], "since": job["started"], "until": job["ends"]}
+                row.update({"held": True} if job["holder"] else has)
+    # What nobody has has no name where the scheduler alone is asked.
+    rows += [{} for _number in range(node["gpus"] - len(rows))]
+    return rows
+
+
+def _node(node: Mapping[str, Any], leases: list[dict[str, Any]], tiles: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": node["name"],
         "models": [name or "GPU" for name in node["models"]],
@@ -113,5 +140,6 @@ def _node(node: Mapping[str, Any], leases: list[dict[str, Any]]) -> dict[str, An
         "memory_gib": node["memory_mib"] >> 10,
         "free_memory_gib": node["free_memory_mib"] >> 10,
         "problem": node["problem"],
+        "tiles": tiles,
         "leases": sorted(leases, key=lambda one: (one["since"] or 0.0, one["job"])),
     }

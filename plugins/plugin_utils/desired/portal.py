@@ -374,6 +374,13 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
         cause = "it is no URL of a database of PostgreSQL"
         remedy = "give one such as postgresql://USER:PASSWORD@HOST/NAME, with %XX for special characters"
         yield wrong("portal_database", cause, "", remedy)
+    yield from _wrong_presets(params, names)
+    if params["prometheus"] and not (
+        _URL.fullmatch(params["prometheus"])
+        and (params["prometheus"].startswith("https://") or _is_this_host(params["prometheus"]))
+    ):
+        remedy = "give one that begins with https://, or one of this host such as http://127.0.0.1:9090"
+        yield wrong("portal_prometheus", "it is no URL with TLS, and not on this host", params["prometheus"], remedy)
     yield from _wrong_idle(params)
     if set(params["limits"]) != set(form.NUMBERS):
         yield wrong("portal_limits", "some are missing", ", ".join(params["limits"]), f"give {', '.join(form.NUMBERS)}")
@@ -404,6 +411,28 @@ def _is_this_host(place: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _wrong_presets(params: Mapping[str, Any], environments: list[str]) -> Iterator[Problem]:
+    names = [row.get("name") for row in params["presets"]]
+    for row in params["presets"]:
+        name = row.get("name")
+        if not isinstance(name, str) or not 0 < len(name) <= 60 or not name.isprintable() or names.count(name) > 1:
+            yield wrong("portal_presets", "a preset has a name of its own, of one line", name, "rename it")
+        for key, value in row.items():
+            least = form.NUMBERS[key][1] if key in form.NUMBERS else 0
+            if key in form.NUMBERS and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                cause = f"{key} of {name} is no whole number from {least} on"
+                yield wrong("portal_presets", cause, value, f"give one, or leave {key} out")
+        if set(row) - {"name", "model", "environment", *form.NUMBERS}:
+            shown = ", ".join(sorted(map(str, row)))
+            remedy = f"give name, {', '.join(form.NUMBERS)}, model and environment alone"
+            yield wrong("portal_presets", f"{name} has what no session has", shown, remedy)
+        if row.get("model") and not form.MODEL.fullmatch(str(row["model"])):
+            yield wrong("portal_presets", f"{name} has no model of GPUs", row["model"], "give a type such as a100")
+        if row.get("environment") and row["environment"] not in environments:
+            remedy = f"choose one of {', '.join(environments)}, or add it to portal_environments"
+            yield wrong("portal_presets", f"{name} has an environment that there is not", row["environment"], remedy)
 
 
 def _wrong_idle(params: Mapping[str, Any]) -> Iterator[Problem]:
@@ -612,6 +641,8 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
             "own_origins": params["origins"] == OWN_ORIGINS,
             "hub_bind_url": f"https://0.0.0.0:{params['hub_port']}",
             "hub_connect_url": hub,
+            "presets": [dict(row) for row in params["presets"]],
+            "prometheus": params["prometheus"],
             "named_servers": params["named_servers"],
             "wait_minutes": params["wait_minutes"],
             "idle": _idle(params),

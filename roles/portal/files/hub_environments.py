@@ -100,7 +100,7 @@ class Environments:
             async with self._slots:
                 tell("it begins")
                 more |= {"server": spawner.name, "job": job, "target": target}
-                answer = await self._order("save", user, tell, SAVE_S, **more)
+                answer = await self._order("save", user, tell=tell, limit_s=SAVE_S, **more)
         except Refused as why:
             row.update(state=FAILED, text=str(why))
         except Exception as why:

@@ -11,7 +11,7 @@ import asyncio
 import time
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import own
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, own
 
 OLD_S = 60
 PATIENCE_S = 2
@@ -57,13 +57,15 @@ class Question:
 class Own:
     """What whoever looks has."""
 
-    def __init__(self, order, look, counts_hours):
+    def __init__(self, order, look, counts_hours, told, again):
         """
         :param order: what the program that works as root does.
         :param look: one look at the scheduler.
         :param counts_hours: whether the scheduler knows GPU hours.
+        :param told: a server -> what its user is told of it.
+        :param again: a user and what was asked for -> that, as far as it may still be asked for.
         """
-        self._order, self._look = order, look
+        self._order, self._look, self._told, self._again = order, look, told, again
         self._home = Question(self._ask_home, own.NO_ANSWER)
         self._hours = Question(self._ask_hours, own.NO_HOURS) if counts_hours else None
 
@@ -93,9 +95,36 @@ class Own:
         async def page():
             asked = [self._home.of(user.name), *([self._hours.of(user.name)] if self._hours else [])]
             jobs, *told = await asyncio.gather(self._jobs(user.name), *asked)
-            return {"told": [one for one in told if one.text], "jobs": jobs}
+            lines, others = jobs or ({}, None)
+            known = dict(user.spawners)
+            active = {name: spawner for name, spawner in sorted(known.items()) if spawner.active}
+            rest = {name: row for name, row in user.orm_user.orm_spawners.items() if name not in active}
+            return {
+                "told": [one for one in told if one.text],
+                "jobs": others,
+                "has_first": "" in active,
+                "sessions": await asyncio.gather(*(self._session(user, one, lines) for one in active.values())),
+                "again": await asyncio.gather(*(self._ended(user, row) for row in _latest_first(rest.values()))),
+            }
 
         return page
+
+    async def _session(self, user, spawner, lines):
+        """One that runs, or starts, or stops."""
+        told = await self._told(spawner) if spawner.ready else {}
+        return {
+            "server": spawner.name,
+            "state": "runs" if spawner.ready else "stops" if spawner.pending == "stop" else "starts",
+            "url": user.server_url(spawner.name),
+            "line": lines.get(spawner.name, ""),
+            "now": told.get("now", ""),
+            "stops": told.get("stops", False),
+        }
+
+    async def _ended(self, user, row):
+        """One that does not run, which can be started as it was."""
+        asked = await self._again(user.name, row.user_options) if row.user_options else None
+        return {"server": row.name, "what": asked and form.what(asked), "fields": asked.as_dict() if asked else {}}
 
     async def _jobs(self, user):
         """None where the scheduler does not answer."""
@@ -104,3 +133,7 @@ class Own:
         except TimeoutError:
             return None
         return None if look.failure else own.told_of_jobs(look, user)
+
+
+def _latest_first(rows):
+    return sorted(rows, key=lambda row: row.last_activity.timestamp() if row.last_activity else 0.0, reverse=True)

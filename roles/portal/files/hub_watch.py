@@ -24,8 +24,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, notice, samples
 
 TELL_S = 15
-# How often a session is asked that is never stopped.
-RARELY_S = 600
+# So long a page waits for the scheduler, and so long after its user has looked at a session it tells more of itself.
+PATIENCE_S, LOOKS_S = 2, 60
 STARTED, FAILED, REFUSED, CANCELLED = "started", "failed", "refused", "cancelled"
 # How sessions end before they have started where nothing is broken.
 NO_FAULT = {"cancelled", "time_over", "preempted"}
@@ -44,13 +44,15 @@ class Watch:
     :ivar counts: warnings, notices that could not be sent, and sessions that were ended for being idle.
     """
 
-    def __init__(self, settings, groups_of, spawners, home, path):
+    def __init__(self, settings, groups_of, spawners, home, path, look):
         """
         :param groups_of: a user's name -> the names of the groups. Raises Refused.
         :param spawners: the servers of the hub.
         :param home: the page on which people see their sessions.
         :param path: the file in which it is told how the hub does.
+        :param look: one look at the scheduler.
         """
+        self._look = look
         self._settings, self._groups_of, self._spawners = settings, groups_of, spawners
         self._home, self._path = home, path
         self._default, self._by_group = policies(settings)
@@ -95,7 +97,9 @@ class Watch:
         :param stop: ends the session.
         """
         watched = await self.of(spawner)
-        next_s = self._settings["sample_s"] if watched.policy else RARELY_S
+        await self._learn_end(spawner, watched)
+        is_looked_at = time.time() - watched.looked_at < LOOKS_S
+        next_s = min(self._settings["sample_s"], samples.LOOKED_S if is_looked_at else samples.INTERVAL_S)
         before = watched.failed
         level = watched.take(row, time.time())
         if watched.failed - before:
@@ -141,6 +145,9 @@ class Watch:
         """
         if watched.failed:
             return self._broken(spawner, watched)["text"], False
+        until = watched.until
+        if until is not None and 0 < until - time.time() < notice.OVER_S:
+            return notice.over(spawner.name, until), False
         return None if watched.level == idle.KEEP else (self._notice(spawner, watched)["text"], True)
 
     async def _tell(self, row):
@@ -156,11 +163,24 @@ class Watch:
                 app_log.warning("%s was not warned by %s: %s", row["user"], name, type(why).__name__)
 
     async def told(self, spawner):
-        """What its user is told of a session, with the warning where there is one."""
+        """What its user is told of a session, with the warning where there is one, and how it is now: `now`."""
         watched = await self.of(spawner)
+        await self._learn_end(spawner, watched)
+        watched.looked_at = now = time.time()
         said = self._said(spawner, watched)
         warning = {"text": said[0], "keep": said[1]} if said else {}
-        return {**watched.as_dict(time.time()), **warning}
+        line = notice.now(watched.gpus(now), watched.until, now)
+        return {**watched.as_dict(now), **warning, "now": line}
+
+    async def _learn_end(self, spawner, watched):
+        """When the time of a session is over at the latest."""
+        try:
+            look = await asyncio.wait_for(self._look(), PATIENCE_S)
+        except TimeoutError:
+            return
+        found = look.sessions.get(spawner.job)
+        if found is not None and found.user == spawner.user.name:
+            watched.until = found.ends
 
     def banner(self, user):
         """The warnings of a user's sessions, for every page; one of an idle session has the button that keeps it."""

@@ -65,6 +65,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
     backend,
     docker_backend,
     form,
+    gpus,
     hub_variables,
     identity,
     login,
@@ -96,6 +97,8 @@ FRESH_S = 5
 TAKEN_S = 30
 SWEEP_S = float(os.environ.get("PORTAL_SWEEP_S", "60"))
 POLL_S = 1
+# Prometheus itself asks the hosts every ten seconds.
+MEASURED_S = 5.0
 # Where the certificates of the hub, the proxy and sessions are.
 CERTIFICATES = f"{STATE}/tls"
 # A login that is refused takes so long, whatever is wrong with it; so many passwords are checked at a time.
@@ -121,6 +124,24 @@ class Shared:
 
 
 SCHEDULER = Shared()
+
+
+class Measured:
+    """What each GPU does, from Prometheus: for all who ask, of a few seconds ago."""
+
+    def __init__(self, url):
+        self._url, self._task, self._begun, self._last = url, None, 0.0, {}
+
+    async def gpus(self):
+        if self._url and (self._task is None or (self._task.done() and time.monotonic() > self._begun + MEASURED_S)):
+            self._begun, self._task = time.monotonic(), asyncio.ensure_future(self._ask())
+        return self._last
+
+    async def _ask(self):
+        self._last = await asyncio.to_thread(gpus.ask, self._url)
+
+
+MEASURED = Measured(HUB.get("prometheus", ""))
 
 
 async def _order(do, user, tell=None, limit_s=ORDER_S, **more):
@@ -172,10 +193,29 @@ WATCH = hub_watch.Watch(
     spawners,
     f"{HUB['public_url']}/hub/home",
     f"{STATE}/told.json",
+    SCHEDULER.look,
 )
 
+
+async def may_ask(user):
+    """What somebody may ask for: limits, models with how many there are, environments of the site, the place of own
+    images, and whether there are directories."""
+    limits = await asyncio.to_thread(
+        lambda: form.limits_of(account_of(user).groups, KNOWN.limits_by_group, KNOWN.limits)
+    )
+    look = await SCHEDULER.look()
+    there = offers.offers(offers.in_partition(look.found.get("nodes", []), KNOWN.partition))
+    return limits, there, KNOWN.names, KNOWN.place_of(user), KNOWN.directories
+
+
+async def again(user, last):
+    """What was asked for, as far as it may still be asked for."""
+    limits, there, *more = await may_ask(user)
+    return form.remembered(last, limits, [one.model for one in there], *more)
+
+
 ENVIRONMENTS = hub_environments.Environments(KNOWN, order)
-OWN = hub_own.Own(order, SCHEDULER.look, KNOWN.scheduler == settings.SLURM)
+OWN = hub_own.Own(order, SCHEDULER.look, KNOWN.scheduler == settings.SLURM, WATCH.told, again)
 
 
 # Open accounts are asked for by a function of below.
@@ -222,35 +262,37 @@ class SessionSpawner(Spawner):
 
     # --- the form ---
 
-    def _limits(self):
-        groups = account_of(self.user.name).groups
-        return form.limits_of(groups, KNOWN.limits_by_group, KNOWN.limits)
-
-    async def _offers(self):
-        look = await SCHEDULER.look()
-        return offers.offers(offers.in_partition(look.found.get("nodes", []), KNOWN.partition))
-
     async def _form(self):
-        limits, there = await asyncio.to_thread(self._limits), await self._offers()
-        home = markup.home(await OWN.home(self.user.name))
-        place = KNOWN.place_of(self.user.name)
-        last = self.orm_spawner.user_options or {}
-        wanted = form.remembered(last, limits, [one.model for one in there], KNOWN.names, place, KNOWN.directories)
+        limits, there, names, place, directories = await may_ask(self.user.name)
+        models = [one.model for one in there]
+        presets = form.presets(HUB.get("presets", []), limits, models, names)
+        # What was refused a moment ago comes first, with what is wrong of it. JupyterHub shows it by the user's first
+        # server, whichever it was for.
+        given, problems = getattr(self.user, "refused", None) or (self.orm_spawner.user_options or {}, [])
+        self.user.refused = None
+        wanted = form.remembered(given, limits, models, names, place, directories)
+        if presets and not given:
+            wanted = presets[0][1]
         url, ended = f"{self.hub.base_url}now/forecast", markup.ended(self.ended)
-        return home + markup.options(wanted, limits, there, KNOWN.names, url, ended, place, KNOWN.directories)
+        rows = self.user.orm_user.orm_spawners.values()
+        yours = {(row.user_options or {}).get("environment", "") for row in rows} - {""}
+        return markup.home(await OWN.home(self.user.name)) + markup.options(
+            wanted, limits, there, names, url, ended, place, directories, presets, problems, sorted(yours)
+        )
 
     async def options_from_form(self, given):
-        return await self._parsed(given)
+        return await self._parsed(given, is_shown=True)
 
     async def options_from_query(self, given):
         """The hub would start it for whoever follows a link, from wherever."""
         raise NotStarted("a link starts no session. To do: look at the form, and press its button", reason="options")
 
-    async def _parsed(self, given):
-        limits, models = await asyncio.to_thread(self._limits), [one.model for one in await self._offers()]
-        place = KNOWN.place_of(self.user.name)
-        request, problems = form.parse(given, limits, models, KNOWN.names, place, KNOWN.directories)
+    async def _parsed(self, given, is_shown=False):
+        limits, there, *more = await may_ask(self.user.name)
+        request, problems = form.parse(given, limits, [one.model for one in there], *more)
         if problems:
+            if is_shown:
+                self.user.refused = given, problems
             raise NotStarted(" ".join(map(str, problems)), reason="options")
         return request.as_dict()
 
@@ -773,7 +815,7 @@ class NowDataHandler(BaseHandler):
         self.set_header("Content-Type", "application/json")
         self.set_header("Cache-Control", "no-store")
         own = {"me": self.current_user.name, "warnings": [one["text"] for one in WATCH.banner(self.current_user)]}
-        self.finish(json.dumps({**who.page(look, KNOWN.partition), **own, "now": time.time()}))
+        self.finish(json.dumps({**who.page(look, KNOWN.partition, await MEASURED.gpus()), **own, "now": time.time()}))
 
 
 class ForecastHandler(BaseHandler):
@@ -782,16 +824,13 @@ class ForecastHandler(BaseHandler):
     @web.authenticated
     async def get(self):
         look = await SCHEDULER.look()
-        limits = await asyncio.to_thread(
-            lambda: form.limits_of(account_of(self.current_user.name).groups, KNOWN.limits_by_group, KNOWN.limits)
-        )
+        limits, there, *more = await may_ask(self.current_user.name)
         nodes = offers.in_partition(look.found.get("nodes", []), KNOWN.partition)
-        models = [one.model for one in offers.offers(nodes)]
         given = {name: self.get_query_argument(name, "") for name in form.Request().as_dict()}
-        place = KNOWN.place_of(self.current_user.name)
-        request, problems = form.parse(given, limits, models, KNOWN.names, place, KNOWN.directories)
+        request, problems = form.parse(given, limits, [one.model for one in there], *more)
         if problems:
-            row = {"answer": offers.NEVER, "text": " ".join(map(str, problems))}
+            fields = {one.subject: f"{one.cause}. To do: {one.remedy}." for one in problems}
+            row = {"answer": offers.NEVER, "text": " ".join(map(str, problems)), "fields": fields}
         elif look.failure:
             row = {"answer": offers.UNKNOWN, "text": f"The scheduler does not answer: {look.failure}"}
         else:

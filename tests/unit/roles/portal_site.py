@@ -212,6 +212,7 @@ class Portal:
                 "own_origins": self.own_origins,
                 "hub_bind_url": f"https://127.0.0.1:{self.hub_port}",
                 "hub_connect_url": f"https://127.0.0.1:{self.hub_port}",
+                "presets": [{"name": "One GPU", "gpus": 1, "cpus": 2, "memory_gib": 4, "hours": 8}],
                 "named_servers": 2,
                 "wait_minutes": 60,
                 "idle": {"default": None, "by_group": {}, "sample_s": 40.0, "webhook": "", "mail_domain": "", **idle},

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import own
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
 from tests.unit.project.tree import ROOT
 
@@ -47,15 +51,54 @@ async def look(failure: str = "") -> Look:
     return Look(0.0, {"jobs": []}, {}, failure)
 
 
+class Server:
+    """A server of the hub: one that runs, or a row of its database."""
+
+    def __init__(self, name: str, age_s: float = 0.0, **options: Any) -> None:
+        self.name, self.active, self.ready, self.pending, self.user_options = name, True, True, None, options
+        self.last_activity = datetime.datetime.fromtimestamp(1e9 - age_s)
+
+
 class User:
     name = "alice"
+
+    def __init__(self, running: Sequence[Server] = (), rest: Sequence[Server] = ()) -> None:
+        self.spawners = {one.name: one for one in running}
+        self.orm_user = SimpleNamespace(orm_spawners={one.name: one for one in (*running, *rest)})
+
+    def server_url(self, name: str) -> str:
+        return f"/user/alice/{name}"
+
+
+async def told(server: Server) -> dict[str, Any]:
+    return {"now": f"{server.name or 'first'}: GPU 87 %", "stops": True}
+
+
+async def again(_user: str, last: dict[str, Any]) -> Request:
+    return Request(**last)
+
+
+def test_sessions_come_with_what_they_do_and_the_rest_with_what_it_was(hub_own: Any) -> None:
+    user = User(
+        [Server(""), Server("train")], [Server("old", 60.0, gpus=2), Server("new", 5.0, gpus=1), Server("never")]
+    )
+    found = asyncio.run(hub_own.Own(Helper().order, look, False, told, again).page(user)())
+    assert [(one["server"], one["state"], one["now"]) for one in found["sessions"]] == [
+        ("", "runs", "first: GPU 87 %"),
+        ("train", "runs", "train: GPU 87 %"),
+    ]
+    assert [(one["server"], one["fields"].get("gpus")) for one in found["again"]] == [
+        ("never", None),
+        ("new", 1),
+        ("old", 2),
+    ]
 
 
 def test_many_pages_at_once_are_one_question(hub_own: Any) -> None:
     helper = Helper()
 
     async def pages() -> list[own.Told]:
-        made = hub_own.Own(helper.order, look, True)
+        made = hub_own.Own(helper.order, look, True, told, again)
         return [*await asyncio.gather(*(made.home("alice") for _number in range(20))), await made.home("bob")]
 
     found = asyncio.run(pages())
@@ -68,7 +111,7 @@ def test_it_is_asked_again_after_a_minute_and_not_before(hub_own: Any, monkeypat
     monkeypatch.setattr(hub_own.time, "monotonic", lambda: now[0])
 
     async def pages() -> list[int]:
-        made, counts = hub_own.Own(helper.order, look, False), []
+        made, counts = hub_own.Own(helper.order, look, False, told, again), []
         for now[0] in (1000.0, 1059.0, 1061.0):
             await made.home("alice")
             counts.append(len(helper.asked))
@@ -83,7 +126,7 @@ def test_the_page_is_there_without_a_home_that_hangs_and_does_not_ask_again(hub_
     helper = Helper(hangs="home")
 
     async def pages() -> dict[str, Any]:
-        made = hub_own.Own(helper.order, look, True)
+        made = hub_own.Own(helper.order, look, True, told, again)
         await made.home("alice")
         found: dict[str, Any] = await made.page(User())()
         return found
@@ -101,7 +144,7 @@ def test_homes_that_hang_leave_room_for_other_orders(hub_own: Any) -> None:
     helper = Helper(refuses="home")
 
     async def pages() -> None:
-        made = hub_own.Own(helper.order, look, False)
+        made = hub_own.Own(helper.order, look, False, told, again)
         for number in range(2 * hub_own.AT_A_TIME):
             assert await made.home(f"user{number}") == own.NO_ANSWER
 
@@ -110,11 +153,11 @@ def test_homes_that_hang_leave_room_for_other_orders(hub_own: Any) -> None:
 
 
 def test_why_hours_are_not_known_is_told(hub_own: Any) -> None:
-    page = hub_own.Own(Helper(refuses="hours").order, look, True).page(User())
-    told = asyncio.run(page())["told"]
-    assert told[1].text.startswith("Your GPU hours are not known: Slurm has no accounting")
+    page = hub_own.Own(Helper(refuses="hours").order, look, True, told, again).page(User())
+    found = asyncio.run(page())["told"]
+    assert found[1].text.startswith("Your GPU hours are not known: Slurm has no accounting")
 
 
 def test_a_scheduler_that_does_not_answer_is_told(hub_own: Any) -> None:
-    page = hub_own.Own(Helper().order, lambda: look("connect failure"), False).page(User())
+    page = hub_own.Own(Helper().order, lambda: look("connect failure"), False, told, again).page(User())
     assert asyncio.run(page())["jobs"] is None

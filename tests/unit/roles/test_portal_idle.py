@@ -90,8 +90,8 @@ def token_of(portal: Portal, name: str) -> str:
 
 
 def send(portal: Portal, row: object, **headers: str) -> int:
-    """A sample, by the way that sessions take; the status of the answer."""
-    return portal.ask_hub("/hub/portal/sample", json.dumps(row).encode(), "user-alice", **headers)
+    """A sample, by the way that a session of bob takes; the status of the answer."""
+    return portal.ask_hub("/hub/portal/sample", json.dumps(row).encode(), "user-bob", **headers)
 
 
 def keep(browser: Browser, page: Answer, server: str = "") -> Answer:

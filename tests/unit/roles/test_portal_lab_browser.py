@@ -136,6 +136,16 @@ def test_a_gpu_that_is_out_of_order_is_told_without_an_offer_to_keep_it(hub: Hub
     assert "Keep it" not in page
 
 
+def test_the_time_that_is_left_and_what_the_gpus_do_stand_at_the_top(hub: Hub, look: Callable[[], str]) -> None:
+    line = "3 h 12 min left \u00b7 GPU 87 % \u00b7 <b>12.3</b> of 80 GiB of GPU memory"
+    hub.told = {"": {"level": "keep", "now": "of another"}, "second": {"level": "keep", "now": line}}
+    page = look()
+    assert 'id="baremetal-gpu-portal-now"' in page
+    assert "3 h 12 min left \u00b7 GPU 87 % \u00b7 &lt;b&gt;12.3&lt;/b&gt; of 80 GiB of GPU memory</a>" in page
+    assert "of another" not in page
+    assert 'id="baremetal-gpu-portal"' not in page
+
+
 @pytest.mark.parametrize("told", [{"second": {"level": "keep"}}, {}, None])
 def test_without_a_warning_there_is_none(hub: Hub, look: Callable[[], str], told: dict[str, Any] | None) -> None:
     hub.told = told

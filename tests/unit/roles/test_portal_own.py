@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -31,6 +32,18 @@ alice = portal_site.alice
 bob = portal_site.bob
 
 GIB = 1 << 30
+# Writes down how wide a page is.
+WIDEST = "setInterval(() => { document.body.dataset.widest = document.documentElement.scrollWidth; }, 100);"
+# Chooses the first preset, and then a field below it; writes down what the form would send, and what is chosen.
+CHOOSE = """
+const seen = () => JSON.stringify([...new FormData(document.getElementById("spawn_form"))]);
+document.getElementById("portal-preset-0").click();
+document.body.dataset.preset = seen();
+const cores = document.getElementById("portal-cpus");
+cores.value = "99";
+cores.dispatchEvent(new Event("input", { bubbles: true }));
+document.body.dataset.chosen = document.querySelector("input[name=preset]:checked").id;
+"""
 # Of `full` the home takes directories and no byte more, as one on CephFS at its quota.
 FULL = {"full": 42021}
 LOCAL, NEARLY, NOT_THERE = "dana", "erin", "frank"
@@ -128,7 +141,8 @@ def test_the_hours_and_what_runs_are_on_the_page_of_whoever_has_them(portal: Por
 
 def ask(browser: Browser, url: str, method: str, path: str, row: object = None) -> Any:
     page = browser.get(f"{url}lab")
-    token = next(one.value for one in browser.cookies if one.name == "_xsrf" and one.path == url)
+    path_of = urlsplit(url).path
+    token = next(one.value for one in browser.cookies if one.name == "_xsrf" and one.path == path_of)
     data = json.dumps(row).encode() if row is not None else None
     answer = browser.ask(f"{url}api/{path}?_xsrf={token}", data, method, Referer=page.url)
     assert answer.status in (200, 201, 204), answer.text
@@ -260,6 +274,9 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., An
             if kind.startswith("text/html") and seen["axe"]:
                 page = answer.text.replace("<title>", NO_POLICY, 1)
                 data = chromium.with_axe(page, "document.readyState === 'complete'").encode()
+            elif kind.startswith("text/html") and seen["script"]:
+                page = answer.text.replace("<title>", NO_POLICY, 1)
+                data = page.replace("</body>", f"<script>{seen['script']}</script></body>").encode()
             self.send_response(answer.status)
             self.send_header("Content-Type", kind)
             self.end_headers()
@@ -271,8 +288,10 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., An
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
-        def draw(who: Browser, path: str, width: int, scheme: str, *more: str, axe: bool = False) -> Any:
-            seen.update(now=who, axe=axe)
+        def draw(
+            who: Browser, path: str, width: int, scheme: str, *more: str, axe: bool = False, script: str = ""
+        ) -> Any:
+            seen.update(now=who, axe=axe, script=script)
             words = ("--virtual-time-budget=20000", "--dump-dom", "--enable-logging=stderr", *more)
             address = f"http://127.0.0.1:{server.server_port}{path}"
             return chromium.draw(program, address, profile, width, chromium.SCHEMES[scheme], *words)
@@ -301,6 +320,33 @@ def test_axe_finds_nothing_in_anybodys_way(
     assert found["passed"] > 10
 
 
+def test_a_preset_fills_the_fields_and_what_is_wrong_is_told_beside_its_field(
+    portal: Portal, session: dict, alice: Browser, drawn: Callable[..., Any]
+) -> None:
+    page = drawn(alice, "/hub/spawn/alice/second", 1280, "light", script=CHOOSE).stdout
+    found = re.search(r'data-preset="([^"]*)"', page)
+    assert found
+    fields = dict(json.loads(html.unescape(found[1])))
+    assert {name: fields[name] for name in ("gpus", "model", "cpus", "memory_gib", "hours", "environment")} == {
+        "gpus": "1",
+        "model": "",
+        "cpus": "2",
+        "memory_gib": "4",
+        "hours": "8",
+        "environment": "default",
+    }
+    assert 'data-chosen="portal-preset-other"' in page
+    assert re.search(r'id="portal-cpus-error"[^>]*>Cores is .99.\. To do: give a whole number from 1 to 4\.<', page)
+
+
+def test_a_form_that_is_refused_comes_back_with_what_is_wrong_beside_its_field(alice: Browser) -> None:
+    page = alice.start("second", cpus="99").text
+    assert re.search(r'id="portal-cpus-error"[^>]*>Cores is &#x27;99&#x27;\. To do: give a whole number', page)
+    assert 'id="portal-details" open' in page
+    # The next one is asked anew.
+    assert "Cores is" not in alice.get("/hub/spawn/alice/second").text
+
+
 @pytest.mark.parametrize(
     ("name", "path", "told"),
     [("home", "/hub/home", "Your home"), ("form", "/hub/spawn/alice/second", "Start"), ("now", "/hub/now", "gpu1")],
@@ -325,3 +371,35 @@ def test_the_pictures_of_the_docs_show_the_pages(
     done = drawn(alice, path, 1000, "light", f"--screenshot={file.resolve()}", "--window-size=1000,900")
     assert told in done.stdout
     assert chromium.size(file) == chromium.size(ROOT / "docs" / "pictures" / file.name) == (1000, 900)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 500])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("home", "Open"),
+        ("spawn/alice/second", "What do you need?"),
+        ("now", "GPU"),
+        ("environments", "Save an environment"),
+    ],
+)
+def test_no_page_is_wider_than_a_phone_or_a_desk(
+    portal: Portal,
+    session: dict,
+    alice: Browser,
+    drawn: Callable[..., Any],
+    tmp_path: Path,
+    name: str,
+    told: str,
+    width: int,
+    scheme: str,
+) -> None:
+    """`GPUOPS_SCREENS=/tmp/screens` keeps the pictures, to look at."""
+    place = Path(os.environ.get("GPUOPS_SCREENS") or tmp_path)
+    file = place / f"{name.partition('/')[0]}-{width}-{scheme}.png"
+    done = drawn(alice, f"/hub/{name}", width, scheme, f"--screenshot={file.resolve()}", script=WIDEST)
+    assert told in done.stdout
+    widest = re.search(r'data-widest="([0-9]+)"', done.stdout)
+    assert widest
+    assert int(widest[1]) <= width

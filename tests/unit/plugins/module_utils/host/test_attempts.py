@@ -51,6 +51,11 @@ def test_many_names_from_one_place_are_refused(known: Attempts, clock: Clock) ->
     assert known.take("192.0.2.1", "u5") == 0.0
 
 
+def test_logins_without_a_name_keep_no_other_name_waiting_longer(known: Attempts) -> None:
+    assert [known.take("192.0.2.1", "") for _number in range(3)] == [0.0, 0.0, 60.0]
+    assert [known.take("192.0.2.1", f"u{number}") for number in range(3)] == [0.0, 0.0, 5.0]
+
+
 def test_one_name_from_many_places_is_refused_where_one_was_wrong_and_its_owner_gets_in(known: Attempts) -> None:
     assert [known.take(f"192.0.2.{number}", "alice") for number in (1, 2, 3)] == [0.0] * 3
     assert known.take("192.0.2.1", "alice") == 60.0
@@ -80,4 +85,4 @@ def test_what_is_kept_is_bounded(known: Attempts, monkeypatch: pytest.MonkeyPatc
     for number in range(100):
         known.take(f"192.0.2.{number}", "x" * 100_000 + str(number))
     assert len(known._until) <= 30
-    assert all(len(name) <= 64 for _place, name in known._until)
+    assert all(len(name) <= 64 for _kind, _place, name in known._until)

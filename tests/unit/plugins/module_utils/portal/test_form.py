@@ -172,3 +172,26 @@ def test_whatever_is_given_the_request_is_within_bounds(given_form: dict[str, An
     assert request.model in ("", *MODELS)
     own = form.OWN.fullmatch(request.environment) or request.environment.startswith(PLACE)
     assert request.environment in ENVIRONMENTS or own
+
+
+# --- presets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_preset_is_bounded_by_what_a_user_may_have() -> None:
+    rows = [
+        {"name": "Much", "gpus": 4, "model": "h100", "cpus": 64, "memory_gib": 999, "hours": 999},
+        {"name": "Short", "environment": "torch"},
+    ]
+    much, short = form.presets(rows, LIMITS, MODELS, ENVIRONMENTS)
+    assert much == ("Much", Request(4, "h100", 16, 128, 24, "default"))
+    assert short == ("Short", Request(1, "", 1, 4, 4, "torch"))
+
+
+@pytest.mark.parametrize("changed", [{"gpus": 5}, {"model": "v100"}, {"environment": "gone"}])
+def test_a_preset_that_a_user_cannot_have_is_not_offered(changed: dict[str, Any]) -> None:
+    assert form.presets([{"name": "One", "gpus": 1, **changed}], LIMITS, MODELS, ENVIRONMENTS) == []
+
+
+def test_a_request_in_words() -> None:
+    assert form.what(Request(2, "a100", 8, 64, 1, "torch")) == "2 GPUs a100, 8 cores, 64 GiB, 1 hour, torch"
+    assert form.what(Request(0, "", 1, 4, 8, "default")) == "no GPU, 1 core, 4 GiB, 8 hours, default"

@@ -116,6 +116,7 @@ def test_a_session_in_which_nothing_happens_says_so_and_the_hub_takes_it(machine
         "kernel_at": 0.0,
         "terminal_at": 0.0,
         "traffic": 0.0,
+        "gpus": [{"use": 0.0, "used_mib": None, "total_mib": None}],
     }
     assert samples.read(json.dumps(row).encode()) == row
 
@@ -221,7 +222,7 @@ def test_the_hub_hears_of_it_at_once_and_not_with_the_next_sample(
     monkeypatch.setattr(measure.time, "sleep", sleep)
     monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(measure.os, "getppid", lambda: parents[0])
-    monkeypatch.setattr(measure, "gpu_ratio", lambda *_words: 0.0)
+    monkeypatch.setattr(measure, "gpus", lambda *_words: (0.0, []))
     monkeypatch.setattr(measure.Web, "get", lambda *_words: [])
     monkeypatch.setattr(measure.Web, "send", send)
     assert measure.main([], machine.root) == 0
@@ -229,6 +230,32 @@ def test_the_hub_hears_of_it_at_once_and_not_with_the_next_sample(
     assert (begun, none) == (measure.LOOK_S, None)
     assert failed == [{"gpu": "GPU-1", "code": "xid_79"}]
     assert at - 15 <= 2 * measure.VERDICT_S
+
+
+def test_a_sample_that_is_wanted_soon_says_what_the_gpus_do(
+    machine: Machine, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ratios: list[float | None] = []
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def send(_web: Any, sample: Mapping[str, Any]) -> float:
+        ratios.append(sample["gpu_ratio"])
+        return 1.0
+
+    for name, value in {**ENVIRONMENT, **site.environment()}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(measure.time, "sleep", sleep)
+    monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(measure.os, "getppid", lambda: 7 if now[0] < 30 else 1)
+    monkeypatch.setattr(measure, "gpus", lambda *_words: (0.5, []))
+    monkeypatch.setattr(measure.Web, "get", lambda *_words: [])
+    monkeypatch.setattr(measure.Web, "send", send)
+    assert measure.main([], machine.root) == 0
+    assert len(ratios) > 10
+    assert set(ratios) == {0.5}
 
 
 # --- processors ------------------------------------------------------------------------------------------------------
@@ -374,17 +401,27 @@ def test_the_name_of_a_process_is_no_way_to_look_like_another(machine: Machine) 
     ],
 )
 def test_the_busiest_gpu_counts(use: str, apps: str, status: int, ratio: float | None) -> None:
-    assert measure.gpu_ratio({"CUDA_VISIBLE_DEVICES": "0,1"}, smi(use, apps, status)) == ratio
+    assert measure.gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, smi(use, apps, status))[0] == ratio
+
+
+def test_each_gpu_is_told_with_its_memory_and_what_is_not_known_is_left_open(machine: Machine) -> None:
+    told = smi("37, 1024, 81920\n[N/A], [N/A], 81920\n")
+    row = Session(machine, run=told, CUDA_VISIBLE_DEVICES="0,1").sample()
+    assert row["gpus"] == [
+        {"use": 0.37, "used_mib": 1024, "total_mib": 81920},
+        {"use": None, "used_mib": None, "total_mib": 81920},
+    ]
+    assert samples.read(json.dumps(row).encode()) == row
 
 
 def test_gpus_of_a_session_of_mesos_are_looked_at() -> None:
-    assert measure.gpu_ratio({measure.GPUS: "2"}, smi("40\n")) == 0.4
-    assert measure.gpu_ratio({measure.GPUS: "2"}, smi(status=9)) is None
+    assert measure.gpus({measure.GPUS: "2"}, smi("40\n"))[0] == 0.4
+    assert measure.gpus({measure.GPUS: "2"}, smi(status=9))[0] is None
 
 
 @pytest.mark.parametrize("environment", [{}, {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "NoDevFiles"}])
 def test_without_gpus_nobody_is_asked(environment: Mapping[str, str]) -> None:
-    assert measure.gpu_ratio(environment, smi(status=9)) == 0.0
+    assert measure.gpus(environment, smi(status=9))[0] == 0.0
 
 
 def test_of_all_looks_since_the_last_sample_the_busiest_counts(machine: Machine) -> None:
@@ -430,7 +467,9 @@ def test_an_answer_that_is_none_is_not_known(machine: Machine, nonsense: Any) ->
     assert (row["kernel_busy"], row["kernel_at"], row["terminal_at"]) == (None, None, None)
     assert (
         idle.is_used(
-            idle.begin(0.0, 0.0), idle.Reading(1.0, **{k: row[k] for k in row if k != "server"}), idle.Policy()
+            idle.begin(0.0, 0.0),
+            idle.Reading(1.0, **{k: row[k] for k in row if k not in ("server", "gpus")}),
+            idle.Policy(),
         )
         is None
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import socketserver
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -99,3 +100,29 @@ def test_mail_that_is_refused_and_a_server_that_is_not_there_are_errors_that_the
 def test_a_webhook_that_is_not_there_is_an_error() -> None:
     with pytest.raises(OSError, match="refused"):
         notice.post("http://127.0.0.1:1/", warned())
+
+
+@pytest.mark.parametrize(
+    ("gpus", "until", "text"),
+    [
+        ([], None, ""),
+        ([], 11_520.0, "3 h 12 min left"),
+        ([], 59.0, "0 min left"),
+        ([{"use": 0.874, "used_mib": 12595, "total_mib": 81920}], None, "GPU 87 % \u00b7 12.3 of 80 GiB of GPU memory"),
+        (
+            [{"use": use, "used_mib": 1024, "total_mib": 81920} for use in (0.98, 0.12)],
+            60.0,
+            "1 min left \u00b7 2 GPUs 12 to 98 % \u00b7 2.0 of 160 GiB of GPU memory",
+        ),
+        ([{"use": None, "used_mib": None, "total_mib": 81920}], None, ""),
+    ],
+)
+def test_a_line_says_how_long_a_session_lasts_and_what_its_gpus_do(
+    gpus: list[dict[str, Any]], until: float | None, text: str
+) -> None:
+    assert notice.now(gpus, until, 0.0) == text
+
+
+def test_a_session_whose_time_is_nearly_over_is_told_when_and_what_to_do() -> None:
+    told = notice.over("train", 1.8e9)
+    assert told == f"Your session train ends at {notice.moment(1.8e9)}, when its hours are over. Save your work."

@@ -140,15 +140,17 @@ def test_sessions_and_jobs_with_gpus_of_one_user_are_told() -> None:
     ]
     found = own.told_of_jobs(Look(0.0, {"jobs": jobs}, {one.job: one for one in sessions}, ""), "alice")
     ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(1.8e9))
-    assert found == [
-        f"A session (job 1): 2 GPUs on gpu1 until {ends} at the latest",
-        "The session train (job 2): 1 GPU, waits: no node has room",
-        "sweep (job 5): 1 GPU, waits: your quota",
-    ]
+    assert found == (
+        {
+            "": f"A session (job 1): 2 GPUs on gpu1 until {ends} at the latest",
+            "train": "The session train (job 2): 1 GPU, waits: no node has room",
+        },
+        ["sweep (job 5): 1 GPU, waits: your quota"],
+    )
 
 
 def test_of_very_many_the_first_are_told_and_how_many_more_there_are() -> None:
     jobs = [job(str(number), "sweep") for number in range(own.JOBS_AT_MOST + 5)]
-    found = own.told_of_jobs(Look(0.0, {"jobs": jobs}, {}, ""), "alice")
+    _sessions, found = own.told_of_jobs(Look(0.0, {"jobs": jobs}, {}, ""), "alice")
     assert len(found) == own.JOBS_AT_MOST + 1
     assert found[-1] == "and 5 more, which are in Who uses what"

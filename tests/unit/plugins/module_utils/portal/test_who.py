@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import markup, slurm_backend, who
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import gpus, markup, slurm_backend, who
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster
@@ -85,6 +87,7 @@ def test_a_holder_is_a_gpu_out_of_service_and_no_job_of_anybodys() -> None:
     gpu1 = page["nodes"][0]
     assert (gpu1["free"], gpu1["held"], gpu1["gpus"]) == (1, 1, 2)
     assert "slurm" not in [one["user"] for one in gpu1["leases"]]
+    assert [one for one in gpu1["tiles"] if one.get("held")] == [{"held": True}]
     # It stands before no session either.
     assert [job["in_line"] for job in found["jobs"] if job["holder"]] == [False, False]
 
@@ -98,12 +101,100 @@ def test_a_node_that_the_reconciler_has_closed_has_no_free_gpu_and_says_why() ->
     assert page["models"][0]["free"] == 0
 
 
+def metric(name: str, value: float, **labels: str) -> dict[str, Any]:
+    gpu = {"host": "gpu1", "uuid": "GPU-1", "pci_address": "0000:01:00.0"}
+    return {"metric": {"__name__": name, **gpu, **labels}, "value": [1000.0, str(value)]}
+
+
+def prometheus(*rows: dict[str, Any]) -> gpus.Gpus:
+    return gpus.read(json.dumps({"status": "success", "data": {"result": rows}}).encode())
+
+
+def test_each_gpu_is_a_tile_with_what_it_does_and_who_has_it() -> None:
+    known = prometheus(
+        metric("gpu_info", 1, minor="0", model="NVIDIA A100"),
+        metric("gpu_utilization_ratio", 0.87),
+        metric("gpu_memory_bytes", 1 << 30, state="used"),
+        metric("gpu_memory_bytes", 3 << 30, state="free"),
+        metric("gpu_temperature_celsius", 63),
+        metric("gpu_health_status", 2),
+        metric("gpu_health_reason", 2, code="xid_79"),
+        metric("gpu_health_status", 0, pci_address="0000:02:00.0", uuid="GPU-2"),
+        metric("gpu_info", 1, pci_address="0000:02:00.0", uuid="GPU-2", minor="1", model="NVIDIA A100"),
+    )
+    job = {
+        "id": "7",
+        "user": "alice",
+        "started": 10.0,
+        "ends": 20.0,
+        "waits": False,
+        "holder": False,
+        "nodes": [{"name": "gpu1", "minors": [0]}],
+    }
+    first, second = who._tiles({"name": "gpu1", "gpus": 2}, [job], known["gpu1"])
+    assert first == {
+        "minor": 0,
+        "uuid": "GPU-1",
+        "model": "NVIDIA A100",
+        "use": 0.87,
+        "celsius": 63.0,
+        "verdict": "fatal",
+        "used": float(1 << 30),
+        "total": float(4 << 30),
+        "reasons": ["xid_79"],
+        "user": "alice",
+        "job": "7",
+        "since": 10.0,
+        "until": 20.0,
+    }
+    assert (second["verdict"], second.get("user")) == ("ok", None)
+
+
+def test_without_prometheus_each_gpu_is_a_tile_all_the_same() -> None:
+    page = who.page(who.Look(1000.0, slurm_backend.document(cluster.read(Slurm(Answers(JOBS)))), {}, ""))
+    for node in page["nodes"]:
+        assert len(node["tiles"]) >= node["gpus"]
+    users = {one["user"] for node in page["nodes"] for one in node["tiles"] if one.get("user")}
+    assert users == {one["user"] for node in page["nodes"] for one in node["leases"]}
+
+
+def test_what_is_no_answer_of_prometheus_tells_nothing() -> None:
+    assert gpus.read(b"<html>") == {}
+    assert gpus.read(b'{"data": {"result": [{"metric": {}, "value": 1}]}}') == {}
+    assert prometheus(metric("gpu_info", float("nan"))) == {}
+    assert gpus.ask("http://127.0.0.1:1") == {}
+
+
 def test_the_form_escapes_whatever_it_is_given() -> None:
+    request = Request(1, MARKUP, 1, 1, 1, MARKUP)
     page = markup.options(
-        Request(1, MARKUP, 1, 1, 1, MARKUP), Limits(), [Offer(MARKUP, 1, 2, 1, 2)], [MARKUP], MARKUP, MARKUP
+        *(request, Limits(), [Offer(MARKUP, 1, 2, 1, 2)], [MARKUP], MARKUP, MARKUP, MARKUP),
+        presets=[(MARKUP, request)],
+        problems=[Problem("x", "cpus", MARKUP, "", MARKUP)],
+        yours=[f"{MARKUP}2"],
     )
     assert MARKUP not in page
     assert "<img" not in page
+
+
+def test_what_is_wrong_stands_beside_its_field_and_details_are_open() -> None:
+    wrong = [Problem("out_of_bounds", "cpus", "Cores is '99'", "", "give a whole number from 1 to 8")]
+    one = ("One GPU", Request(1))
+    page = markup.options(Request(1), Limits(), [], ["default"], "/url", presets=[one], problems=wrong)
+    assert 'aria-invalid="true"' in page
+    assert re.search(r'id="portal-cpus-error"[^>]*>Cores is &#x27;99&#x27;. To do: give a whole number', page)
+    assert '<details class="mb-3" id="portal-details" open>' in page
+    assert "open>" not in markup.options(Request(1), Limits(), [], ["default"], "/url", presets=[one])
+
+
+def test_many_environments_can_be_searched_and_own_ones_are_in_the_list() -> None:
+    def page(count: int) -> str:
+        names = [f"e{number}" for number in range(count)]
+        return markup.options(Request(), Limits(), [], names, "/url", yours=["~/envs/torch"])
+
+    assert 'id="portal-search"' in page(9)
+    assert 'id="portal-search"' not in page(2)
+    assert '<optgroup label="Yours"><option value="~/envs/torch">' in page(2)
 
 
 def test_the_form_offers_no_directory_where_sessions_have_none() -> None:

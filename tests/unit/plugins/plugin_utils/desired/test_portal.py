@@ -38,6 +38,7 @@ def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
         **own,
         "wheelhouse": "",
         "homes_users": [],
+        "prometheus": "",
         "name": "portal.example.org",
         "kind": "hub",
         "check": True,
@@ -678,3 +679,36 @@ def test_the_proxy_and_the_hub_prove_themselves_and_the_former_sees_to_origins(t
     assert f"{portal.CERTIFICATES_PROGRAM} {portal.HUB_TLS} IP:192.0.2.5 DNS:portal.example.org\n" in unit
     for part in ("api", "client"):
         assert f" --{part}-ssl-request-cert --{part}-ssl-reject-unauthorized" in unit
+
+
+# --- what people like ------------------------------------------------------------------------------------------------
+
+
+def test_the_form_begins_with_what_the_site_offers_and_one_gpu_is_the_first(tmp_path: Path) -> None:
+    text = files(plan(tmp_path)["service"])["/etc/baremetal-gpu/portal/settings.json"]["content"]
+    first, *_others = settings.parse(text).hub["presets"]
+    assert (first["name"], first["gpus"]) == ("One GPU", 1)
+
+
+@pytest.mark.parametrize(
+    ("preset", "told"),
+    [
+        ({"name": ""}, "a preset has a name"),
+        ({"gpus": 1}, "a preset has a name"),
+        ({"name": "a\nb"}, "a preset has a name"),
+        ({"name": "Much", "gpus": "8"}, "gpus of Much is no whole number"),
+        ({"name": "Much", "cpus": 0}, "cpus of Much is no whole number from 1"),
+        ({"name": "Much", "memory": 8}, "Much has what no session has"),
+        ({"name": "Much", "model": "a 100"}, "Much has no model of GPUs"),
+        ({"name": "Torch", "environment": "torch"}, "Torch has an environment that there is not"),
+    ],
+)
+def test_a_preset_that_no_session_could_be_is_refused(tmp_path: Path, preset: dict[str, Any], told: str) -> None:
+    assert told in causes(plan(tmp_path, presets=[preset]))
+
+
+@pytest.mark.parametrize("url", ["http://mon1:9090", "ftp://127.0.0.1", "127.0.0.1:9090"])
+def test_prometheus_is_on_this_host_or_has_tls(tmp_path: Path, url: str) -> None:
+    assert "it is no URL with TLS, and not on this host" in causes(plan(tmp_path, prometheus=url))
+    for other in ("http://127.0.0.1:9090", "https://mon1:9090", ""):
+        assert "no URL with TLS" not in causes(plan(tmp_path, prometheus=other))
