@@ -324,8 +324,9 @@ def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) ->
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         cause = f"{directory or 'the empty path'} on the controller lacks {len(missing)} of {len(rows)} wheels"
         remedy = (
-            "run `gpuops manifest` and `gpuops fetch manifest.json mirror --archive URI` (URI: an archive of Debian), "
-            "and copy the files of mirror/wheels into that directory"
+            "run `gpuops up`, which fetches them where this machine reaches the index of pip; without a way out run "
+            "`gpuops manifest`, elsewhere `gpuops fetch manifest.json mirror --archive URI` (URI: an archive of "
+            "Debian), and copy the files of mirror/wheels into that directory"
         )
         yield Problem("no_wheels", "portal_wheelhouse", cause, shown, remedy)
 
