@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from gpuops.commands import wheels
 from gpuops.commands.options import (
     LimitOption,
     PlaybookOption,
@@ -71,6 +72,7 @@ def plan_command(
     try:
         site = find(inventory)
         playbook = playbook_named(playbook)
+        wheels.bring("plan", site, wheels.listed(site, playbook, words or []), tags)
         reader = host_plans.Reader()
         outcome = session.run_playbook(
             site,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from gpuops.commands import wheels
 from gpuops.commands.locked_run import run_locked
 from gpuops.commands.options import (
     LimitOption,
@@ -21,6 +22,7 @@ from gpuops.commands.options import (
 )
 from gpuops.run import playbooks, records, session
 from gpuops.site import InventoryOption, Site, SiteError, find
+from gpuops.status import entrances
 
 
 class NothingLeft(Exception):
@@ -100,6 +102,8 @@ def up(
     except NothingLeft:
         typer.echo("gpuops up: the last run brought every host to its end, so there is nothing to resume", err=True)
         return
+    inventory_now = wheels.listed(site, playbook, words or [])
+    wheels.bring("up", site, inventory_now, tags)
     outcome = run_locked(
         "up",
         site,
@@ -116,4 +120,6 @@ def up(
         else:
             typer.echo(go_on(outcome, inventory))
         typer.echo(f"output and events: {outcome.directory}")
+    if inventory_now and not (outcome.status or as_json or tags) and (resume or not limit):
+        typer.echo("\n".join(["", *map(outcome.redact, entrances.lines(inventory_now, site.directory))]))
     raise typer.Exit(outcome.status)

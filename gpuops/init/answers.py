@@ -10,8 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuops.init import users
+
 CONTROLLER, GPU, STORAGE, CPU = ROLES = ("controller", "gpu", "storage", "cpu")
 ENGINES = ("docker", "podman", "containerd", "none")
+SCHEDULERS = SLURM, MESOS, NO_SCHEDULER = ("slurm", "mesos", "none")
+HOMES = CEPHFS, NFS, LOCAL = ("cephfs", "nfs", "local")
+# What runs on one host of the site: the answer names it, '' is none.
+PLACED = ("portal", "registry", "monitoring")
 REBOOT = ("refused", "allowed")
 KEYS = (
     "user",
@@ -23,8 +29,12 @@ KEYS = (
     "engine",
     "reboot",
     "use_free_disks",
+    "scheduler",
+    "homes",
+    "domain",
+    *PLACED,
     "users",
-    "monitoring",
+    "groups",
     "variables",
 )
 HOST_KEYS = ("address", "port", "role", "roles", "disks", "variables")
@@ -32,12 +42,15 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 # A name that the name service knows, an alias of ssh's configuration, or an address of either family.
 _ADDRESS = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9_.:%-]*[A-Za-z0-9])?")
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
+_DOMAIN = re.compile(r"(?=.{4,180}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z][a-z0-9-]*[a-z0-9]", re.ASCII)
 _DEVICE = re.compile(r"/dev/[A-Za-z0-9_.:+@=#,!~\\/-]+")
 # Ansible's own, and those of the site.
 _GROUPS = (
     *("all", "ungrouped", "gpu_cluster", "controllers", "zookeeper", "gpu_nodes", "cpu_nodes", "storage_nodes"),
     *("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss", "ceph_clients"),
     *("prometheus_servers", "node_exporters", "log_hosts", "log_senders", "grafana_servers"),
+    *("slurm_controllers", "slurm_databases", "slurm_logins", "slurm_nodes", "gpu_reconcilers", "nfs_servers"),
+    *("mesos_masters", "mesos_agents", "marathon", "portals", "registries", "registry_clients"),
 )
 # Variables of Ansible that name the key, too.
 _KEY_FILES = ("ansible_ssh_private_key_file", "ansible_private_key_file")
@@ -55,7 +68,7 @@ class AnswersError(Exception):
 
 @dataclass
 class Host:
-    """:ivar disks: those that become OSDs; None where the answers have none."""
+    """:ivar roles: none where they are to be proposed. ``disks``: those that become OSDs; None without an answer."""
 
     name: str
     roles: tuple[str, ...]
@@ -74,8 +87,11 @@ class Host:
 class Answers:
     """A site. ``variables`` are Ansible's, for all hosts, such as how to reach them.
 
-    :ivar monitoring: the host that watches the others and keeps their logs, empty for none; None where the answers do
-        not say.
+    :ivar scheduler: and ``homes``; empty until they are proposed.
+    :ivar portal: the host that it is on, as ``registry`` and ``monitoring`` (which keeps the logs, too); empty for
+        none, and None until it is proposed.
+    :ivar users: rows of cluster_users, as ``groups`` of cluster_groups.
+    :ivar reasons: why it is so, by subject, for people to read.
     """
 
     hosts: list[Host]
@@ -87,19 +103,25 @@ class Answers:
     engine: str = "docker"
     reboot: str = "refused"
     use_free_disks: bool = False
-    users: list[str] = field(default_factory=list)
+    scheduler: str = ""
+    homes: str = ""
+    domain: str = ""
+    portal: str | None = None
+    registry: str | None = None
     monitoring: str | None = None
+    users: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
     variables: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def of(self, role: str) -> list[Host]:
         return [host for host in self.hosts if role in host.roles]
 
     @property
-    def watcher(self) -> str:
-        """The host that watches the others and keeps their logs: the first controller, unless the answers say."""
-        if self.monitoring is not None:
-            return self.monitoring
-        return next((host.name for host in self.of(CONTROLLER)), "")
+    def head(self) -> str:
+        """The host that has what there is once: the first controller, or else the first host without GPUs, or any."""
+        without = [host for host in self.hosts if GPU not in host.roles]
+        return next((host.name for host in (*self.of(CONTROLLER), *without, *self.hosts)), "")
 
 
 def expand(text: str) -> list[str]:
@@ -114,8 +136,11 @@ def expand(text: str) -> list[str]:
     return [name for number in numbers for name in expand(text[: match.start()] + number + text[match.end() :])]
 
 
-def named(words: Sequence[str], role: str) -> dict[str, dict[str, Any]]:
-    """Hosts from words such as ``gpu[1:4]=192.0.2.[31:34]``, as the answers file has them. Raises ValueError."""
+def named(words: Sequence[str], role: str = "") -> dict[str, dict[str, Any]]:
+    """Hosts from words such as ``gpu[1:4]=192.0.2.[31:34]``, as the answers file has them. Raises ValueError.
+
+    An address alone is a host whose name is to be proposed, too.
+    """
     hosts: dict[str, dict[str, Any]] = {}
     for word in words:
         left, _equals, right = word.partition("=")
@@ -123,8 +148,23 @@ def named(words: Sequence[str], role: str) -> dict[str, dict[str, Any]]:
         if addresses and len(addresses) != len(names):
             raise ValueError(f"{word}: {len(names)} names and {len(addresses)} addresses")
         for number, name in enumerate(names):
-            hosts[name] = {"roles": [role], **({"address": addresses[number]} if addresses else {})}
+            address = addresses[number] if addresses else name if is_address(name) else ""
+            name = provisional(name) if is_address(name) else name
+            hosts[name] = {"roles": [role] if role else [], **({"address": address} if address else {})}
     return hosts
+
+
+def is_address(word: str) -> bool:
+    try:
+        ipaddress.ip_address(word)
+    except ValueError:
+        return False
+    return True
+
+
+def provisional(address: str) -> str:
+    """What a host is called that only has an address."""
+    return address.replace(":", "-")
 
 
 def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,9 +199,11 @@ def read(content: Any) -> Answers:
         raise AnswersError([*wrong, "hosts is not a mapping of names; write `hosts: {gpu1: {role: gpu}}`"])
     hosts = [_host(str(name), row if row is not None else {}, wrong) for name, row in rows.items()]
     if not hosts:
-        wrong.append("no host is named; give --gpu, --storage, --controller or --cpu, or hosts in the answers file")
+        wrong.append(
+            "no host is named; give addresses, --gpu, --storage, --controller or --cpu, or hosts in the answers file"
+        )
     _unique(hosts, wrong)
-    for key, choices in (("engine", ENGINES), ("reboot", REBOOT)):
+    for key, choices in (("engine", ENGINES), ("reboot", REBOOT), ("scheduler", SCHEDULERS), ("homes", HOMES)):
         if content.get(key) is not None and content[key] not in choices:
             wrong.append(f"{key} is {content[key]!r}; take one of {', '.join(choices)}")
     for key in ("public_network", "cluster_network"):
@@ -173,23 +215,18 @@ def read(content: Any) -> Answers:
     ]
     _variables("variables", content.get("variables") or {}, "write Ansible's variables for all hosts", wrong)
     _check_text("private_key", content.get("private_key"), wrong)
-    watcher = content.get("monitoring")
-    if watcher and watcher not in [host.name for host in hosts]:
-        wrong.append(f"monitoring is {watcher!r}, which is no host of the site; name one of them, or '' for none")
+    plain = {key: content[key] for key in KEYS if key != "hosts" and content.get(key) is not None}
+    for key in PLACED:
+        if key in plain:
+            plain[key] = _host_of(key, plain[key], hosts, wrong)
+    domain = plain.get("domain")
+    if domain and not (isinstance(domain, str) and _DOMAIN.fullmatch(domain)):
+        wrong.append(f"domain is {domain!r}; write one in small letters, such as cluster.example.org")
     if content.get("user") and not (isinstance(content["user"], str) and _ACCOUNT.fullmatch(content["user"])):
         wrong.append(f"user is {content['user']!r}; write the name of an account, of letters, digits and . _ - @")
-    users = content.get("users") or []
-    if not isinstance(users, list):
-        wrong.append("users is not a list; write the names of those who get a home")
-    else:
-        wrong += [
-            f"users has {name!r}, which is not a name of an account; take letters, digits and . _ - @"
-            for name in users
-            if not (isinstance(name, str) and _ACCOUNT.fullmatch(name))
-        ]
+    plain["users"], plain["groups"] = users.read(content.get("users") or [], content.get("groups") or [], wrong)
     if wrong:
         raise AnswersError(wrong)
-    plain = {key: content[key] for key in KEYS if key != "hosts" and content.get(key) is not None}
     if plain.get("private_key"):
         plain["private_key"] = _from_everywhere(plain["private_key"])
     return Answers(hosts=hosts, **plain)
@@ -205,8 +242,8 @@ def _host(name: str, row: Any, wrong: list[str]) -> Host:
         wrong.append(f"host {name}: a group of the site has this name; give the host another one")
     wrong += [f"host {name}: {key} is unknown; there are {', '.join(HOST_KEYS)}" for key in row if key not in HOST_KEYS]
     roles = tuple(_roles(row))
-    if not roles or any(role not in ROLES for role in roles):
-        wrong.append(f"host {name}: its role is {', '.join(roles) or 'missing'}; take of {', '.join(ROLES)}")
+    if any(role not in ROLES for role in roles):
+        wrong.append(f"host {name}: its role is {', '.join(roles)}; take of {', '.join(ROLES)}")
     port = row.get("port") or 0
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 65536:
         wrong.append(f"host {name}: port is {port!r}; write a number below 65536")
@@ -251,6 +288,16 @@ def _from_everywhere(path: Any) -> Any:
 def _check_text(key: str, value: Any, wrong: list[str]) -> None:
     if value and not (isinstance(value, str) and value.isprintable()):
         wrong.append(f"{key} is {value!r}; write one line of text")
+
+
+def _host_of(key: str, given: Any, hosts: Sequence[Host], wrong: list[str]) -> str:
+    """The host that an answer names, or has the address of."""
+    for host in hosts:
+        if given and given in (host.name, host.address):
+            return host.name
+    if given:
+        wrong.append(f"{key} is {given!r}, which is no host of the site; name one of them, or '' for none")
+    return ""
 
 
 def _unique(hosts: Sequence[Host], wrong: list[str]) -> None:

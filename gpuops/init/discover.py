@@ -71,6 +71,13 @@ class Look:
     problems: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     output: str = ""
 
+    def rename(self, former: Mapping[str, str]) -> None:
+        """Hosts have got other names: former ones by the new."""
+        for name, before in former.items():
+            for rows in (self.hosts, self.problems):
+                if before in rows:
+                    rows[name] = rows.pop(before)  # type: ignore[assignment]  # of the same mapping
+
 
 def read(facts: Mapping[str, Any]) -> Found:
     """From Ansible's facts, without their prefix. Whatever is missing, or is no such thing, stays empty."""

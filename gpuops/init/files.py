@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ import yaml
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
-from gpuops.init import discover
-from gpuops.init.answers import CONTROLLER, CPU, GPU, STORAGE, Answers, Host, is_device
+from gpuops.init import discover, proposal
+from gpuops.init.answers import CONTROLLER, CPU, GPU, MESOS, NFS, NO_SCHEDULER, SLURM, STORAGE, Answers, Host, is_device
 from gpuops.inventory import snapshot
 
 INVENTORY = "inventory"
@@ -135,9 +135,6 @@ def groups(answers: Answers, found: Mapping[str, discover.Found]) -> list[Group]
     rows = []
     if names[CONTROLLER]:
         rows.append(Group("controllers", "run what the cluster is steered by", names[CONTROLLER]))
-        rows.append(
-            Group("zookeeper", "keeps what schedulers must not lose: 1, 3 or 5 servers", _odd(names[CONTROLLER]))
-        )
     if names[GPU]:
         rest = [name for name in names[GPU] if name not in grouped]
         rows.append(Group("gpu_nodes", hosts=rest, children=list(models)))
@@ -152,21 +149,57 @@ def groups(answers: Answers, found: Mapping[str, discover.Found]) -> list[Group]
             Group("ceph_mgrs", hosts=some),
             Group("ceph_osds", children=["storage_nodes"]),
             Group("ceph_mdss", hosts=names[STORAGE][:2]),
-            Group(
-                "ceph_clients",
-                "mount it",
-                children=[name for name, role in (("gpu_nodes", GPU), ("cpu_nodes", CPU)) if names[role]],
-            ),
+            Group("ceph_clients", "mount it", *_compute(answers, [answers.head, answers.portal or ""])),
         ]
-    if answers.watcher:
+    if answers.homes == NFS:
+        rows.append(Group("nfs_servers", "has the homes", [answers.head]))
+    rows += _scheduler(answers)
+    if answers.registry:
         rows += [
-            Group("prometheus_servers", "watches the hosts, tells of what is wrong", [answers.watcher]),
+            Group("registries", "keeps the images of containers", [answers.registry]),
+            Group("registry_clients", "pull them", *_compute(answers)),
+        ]
+    if answers.portal:
+        rows.append(Group("portals", "where people log in and start sessions", [answers.portal]))
+    if answers.monitoring:
+        rows += [
+            Group("prometheus_servers", "watches the hosts, tells of what is wrong", [answers.monitoring]),
             Group("node_exporters", "are watched", children=["gpu_cluster"]),
-            Group("log_hosts", "keeps the logs", [answers.watcher]),
+            Group("log_hosts", "keeps the logs", [answers.monitoring]),
             Group("log_senders", "send their logs", children=["gpu_cluster"]),
             Group("grafana_servers", "have a Grafana, which gets dashboards; put your own here"),
         ]
     return rows
+
+
+def _compute(answers: Answers, more: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """(hosts, groups) of all that run jobs, and of more hosts."""
+    groups = [name for name, role in (("gpu_nodes", GPU), ("cpu_nodes", CPU)) if answers.of(role)]
+    inside = [host.name for host in answers.hosts if host.runs_containers]
+    return [name for name in dict.fromkeys(more) if name and name not in inside], groups
+
+
+def _scheduler(answers: Answers) -> list[Group]:
+    """The groups of the scheduler, with the reconciler, which keeps jobs off GPUs that fail."""
+    head, masters = [answers.head], proposal.masters(answers)
+    if answers.scheduler == SLURM:
+        return [
+            Group("slurm_controllers", "decides which job runs where", head),
+            Group("slurm_databases", "accounts, limits and GPU hours", head),
+            Group("slurm_logins", "where users submit jobs", list(dict.fromkeys([*head, answers.portal or head[0]]))),
+            Group("slurm_nodes", "run jobs", *_compute(answers)),
+            Group("zookeeper", "where nodes tell of faulty GPUs", head),
+            Group("gpu_reconcilers", "keeps jobs off them", head),
+        ]
+    if answers.scheduler == MESOS:
+        return [
+            Group("zookeeper", "keeps what schedulers must not lose: 1, 3 or 5 servers", masters),
+            Group("mesos_masters", hosts=masters),
+            Group("mesos_agents", "run jobs", *_compute(answers)),
+            Group("marathon", hosts=masters),
+            Group("gpu_reconcilers", "keep jobs off GPUs that fail", masters),
+        ]
+    return []
 
 
 def _odd(names: list[str]) -> list[str]:
@@ -242,9 +275,9 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
             meant[name] = {"gpu_verify_expected": group.count} if group.count else None
     if answers.of(CONTROLLER) and not any(host.runs_containers for host in answers.of(CONTROLLER)):
         files[f"{variables}/controllers.yml"] = made("engineless.yml", about="The controllers run no containers.")
-    if answers.watcher:
-        name = f"{variables}/prometheus_servers.yml"
-        files[name], meant[name] = made("prometheus_servers.yml"), {"alertmanager_receivers": []}
+    for name, content in _services(answers).items():
+        path = f"{variables}/{name}"
+        files[path], meant[path] = made(name.rpartition("/")[2], **_TOLD), content
     for host in _apart(answers):
         name = f"{INVENTORY}/host_vars/{host.name}.yml"
         files[name] = made("engineless.yml", about="This host runs no containers, unlike others of its groups.")
@@ -259,6 +292,44 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
         files[PASSWORD] = f"{password}\n"
         files[VAULT] = encrypted(vault, password)
     return files
+
+
+# What the templates of services ask of a site.
+_TOLD = {"portal_name": proposal.portal_name, "registry_name": proposal.registry_name}
+
+
+def _services(answers: Answers) -> dict[str, Any]:
+    """The files of what is not a kind of hosts, below group_vars, each with what it is to hold."""
+    found: dict[str, Any] = {
+        "all/cluster.yml": {
+            "cluster_homes": answers.homes,
+            **({"slurm_common_enforce": ["associations", "limits", "qos"]} if answers.scheduler == SLURM else {}),
+            **({"portal_scheduler": "marathon"} if answers.portal and answers.scheduler == MESOS else {}),
+        },
+        "all/users.yml": {"cluster_groups": answers.groups, "cluster_users": answers.users},
+    }
+    if answers.scheduler != NO_SCHEDULER:
+        found["gpu_reconcilers.yml"] = {"gpu_reconciler_mode": "act"}
+    if answers.scheduler == MESOS:
+        found["mesos_agents.yml"] = {
+            "converge_drain_role": "baremetal.gpu.mesos_operator",
+            "gpu_agent_orders": ["replace"],
+        }
+    if answers.portal:
+        found["portals.yml"] = {
+            "portal_name": proposal.portal_name(answers),
+            **({} if answers.domain else {"portal_check_names": False}),
+            **({"portal_ssh": False} if answers.scheduler == MESOS else {}),
+        }
+    if answers.registry:
+        found["registries.yml"] = {
+            "registry_name": proposal.registry_name(answers),
+            "registry_public": ["catalogue"],
+            "registry_quota": "50G",
+        }
+    if answers.monitoring:
+        found["prometheus_servers.yml"] = {"alertmanager_receivers": []}
+    return found
 
 
 def _apart(answers: Answers) -> list[Host]:
@@ -321,7 +392,7 @@ def _storage(
     names = [
         *("ceph_common_fsid", "ceph_common_keys", "ceph_common_options", "ceph_osd_method", "ceph_osd_wipe"),
         *("ceph_mds_pool_size", "ceph_mds_pool_min_size", "ceph_mds_failure_domain"),
-        *(["ceph_mgr_modules"] if answers.watcher else []),
+        *(["ceph_mgr_modules"] if answers.monitoring else []),
         *(["container_runtime_engine"] if engineless else []),
     ]
     meant = {
@@ -331,7 +402,6 @@ def _storage(
     }
     clients = {
         **dict.fromkeys(("cephfs_client_fsid", "cephfs_client_method", "cephfs_homes_size", "cephfs_homes_root"), ANY),
-        "cephfs_homes_users": [{"name": name} for name in answers.users],
     }
     files = {
         f"{variables}/storage_nodes.yml": (text, meant),

@@ -3,52 +3,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
-from gpuops.run import events, playbooks, runner
-from gpuops.run.environment import as_if_called_here
-from gpuops.site import Site, SiteError, redactor
+from gpuops.run import events, listing, playbooks, runner
+from gpuops.site import Site, redactor
 from gpuops.site.secrecy import Redactor
 from gpuops.status import document
 
 
 def groups_of(site: Site, words: Sequence[str]) -> dict[str, list[str]]:
     """The hosts of the groups that a status is about. Raises SiteError."""
-    vault = [word for word in words if word.startswith("--vault-")]
-    done = subprocess.run(
-        ["ansible-inventory", "-i", str(site.inventory), "--list", *vault],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **as_if_called_here()},
-    )
-    if done.returncode:
-        # Where YAML is broken, Ansible shows the line.
-        output = redactor(site, words)(untrusted_text.several_lines(done.stderr).strip())
-        raise SiteError(f"the inventory {site.inventory} cannot be read: {output[-2000:]}")
-    content = json.loads(done.stdout)
+    content = listing.read(site, words)
     groups = (document.NODES, document.STORAGE, document.ZOOKEEPER, document.MESOS, document.SLURM, document.PORTAL)
-    return {group: _members(content, group, set()) for group in groups}
-
-
-def _members(content: Mapping[str, Any], group: str, seen: set[str]) -> list[str]:
-    if group in seen:
-        return []
-    seen.add(group)
-    row = content.get(group) or {}
-    found = list(row.get("hosts") or [])
-    for child in row.get("children") or []:
-        found += _members(content, child, seen)
-    return list(dict.fromkeys(found))
+    return {group: content.hosts(group) for group in groups}
 
 
 def look(

@@ -211,6 +211,7 @@ def _problems(
 def looked_up(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[str]:
     """The names whose addresses the plan needs: the portal's, and one below it."""
     is_asked = params["kind"] == HUB_WHEELS and params["state"] != "absent" and params["origins"] == OWN_ORIGINS
+    is_asked = is_asked and params["check_names"]
     name = _name(params, peers)
     return [name, f"{BELOW}.{name}"] if is_asked and _HOST_NAME.fullmatch(name) else []
 
@@ -231,8 +232,11 @@ def _wrong_origins(
         remedy = f"set portal_name to a whole name such as portal.example.org, {instead}"
         yield wrong("portal_name", cause, name, remedy)
         return
-    there, below = ([str(one) for one in addresses.get(one, [])] for one in looked_up(params, peers))
-    if not below:
+    there, below = ([str(one) for one in addresses.get(f"{prefix}{name}", [])] for prefix in ("", f"{BELOW}."))
+    if not params["check_names"]:
+        # The computers of people find them in another way.
+        pass
+    elif not below:
         cause = f"{peers['host']} finds no address of the names below {name}, such as alice.{name}"
         remedy = f"add *.{name} to the DNS with the address of {name}, {instead}"
         yield Problem("no_wildcard_name", "portal_name", cause, f"{BELOW}.{name}", remedy)
@@ -320,8 +324,9 @@ def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) ->
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         cause = f"{directory or 'the empty path'} on the controller lacks {len(missing)} of {len(rows)} wheels"
         remedy = (
-            "run `gpuops manifest` and `gpuops fetch manifest.json mirror --archive URI` (URI: an archive of Debian), "
-            "and copy the files of mirror/wheels into that directory"
+            "run `gpuops up`, which fetches them where this machine reaches the index of pip; without a way out run "
+            "`gpuops manifest`, elsewhere `gpuops fetch manifest.json mirror --archive URI` (URI: an archive of "
+            "Debian), and copy the files of mirror/wheels into that directory"
         )
         yield Problem("no_wheels", "portal_wheelhouse", cause, shown, remedy)
 

@@ -55,6 +55,18 @@ def test_each_kind_of_wheel_is_asked_for_with_its_own_python(lock: list[dict[str
     assert all("--require-hashes" in call for call in pip.calls)
 
 
+def test_wheels_come_by_parts_and_after_each_it_is_told_how_many_there_are(
+    lock: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = [{**lock[0], "file": f"p{number}-1.0-py3-none-any.whl", "name": f"p{number}"} for number in range(4)]
+    monkeypatch.setattr(portal, "lock", lambda: tuple(more))
+    monkeypatch.setattr(wheels, "AT_ONCE", 2)
+    told: list[tuple[int, int]] = []
+    pip = Pip(more, ANY["file"])
+    wheels.fetch([row["file"] for row in more], tmp_path / "wheels", pip, lambda done, of: told.append((done, of)))
+    assert (told, len(pip.calls)) == ([(0, 4), (2, 4)], 2)
+
+
 def test_what_is_there_is_not_fetched_again(lock: list[dict[str, Any]], tmp_path: Path) -> None:
     wheels.fetch([ANY["file"]], tmp_path / "wheels", Pip(lock))
     pip = Pip(lock)

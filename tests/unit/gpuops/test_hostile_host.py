@@ -16,7 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.action.gpu_verify_report import w
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from gpuops.commands import init as command
-from gpuops.init import answers, discover, files
+from gpuops.init import answers, discover, files, proposal
 from gpuops.inventory import snapshot
 from gpuops.run import events
 from tests.unit.gpuops.conftest import HERE
@@ -97,6 +97,7 @@ def test_a_hostile_host_runs_nothing_on_the_controller(bench, tmp_path):
 def test_a_disk_that_can_have_no_such_name_is_refused_by_host_value_and_remedy(hostile):
     site = answers.read({"hosts": {"s1": {"role": "storage"}}, "use_free_disks": True})
     found = {"s1": discover.Found(disks=[discover.Disk(hostile, "1 TB", "X", True)])}
+    proposal.settle(site, found)
     with pytest.raises(files.Unwritable, match=r"host s1 reports .*name its disks in the answers file") as refused:
         files.render(site, found)
     assert "\n" not in str(refused.value)
@@ -105,6 +106,7 @@ def test_a_disk_that_can_have_no_such_name_is_refused_by_host_value_and_remedy(h
 def test_names_that_yaml_takes_for_something_else_stay_names():
     names = ["123", "1e5", "null", "yes", "0x1f", "1.5", "on"]
     site = answers.read({"hosts": {name: {"role": "gpu"} for name in names}})
+    proposal.settle(site, {})
     hosts = yaml.safe_load(files.render(site, {})["inventory/hosts.yml"])["all"]["children"]["gpu_cluster"]["hosts"]
     assert list(hosts) == names
 
@@ -129,6 +131,7 @@ def test_what_an_operator_says_comes_back_as_it_was_said():
     site = answers.read(
         {"hosts": {"a": {"role": "cpu"}}, "variables": {f"v{number}": text for number, text in enumerate(odd)}}
     )
+    proposal.settle(site, {})
     made = yaml.safe_load(files.render(site, {})["inventory/group_vars/gpu_cluster.yml"])
     assert [made[f"v{number}"] for number in range(len(odd))] == odd
 
@@ -188,6 +191,7 @@ def try_facts(seed):
     events.Entry(taken.append)({"event": "runner_on_ok", "event_data": data})
     facts = taken[0].result["ansible_facts"]
     look = discover.Look(hosts={"evil": discover.read(facts if isinstance(facts, dict) else {}), "good": good})
+    proposal.settle(site, look.hosts)
     made = files.render(site, look.hosts)
     load = DataLoader().load
     hosts = load(made["inventory/hosts.yml"])["all"]["children"]

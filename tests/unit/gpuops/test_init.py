@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 from gpuops.commands import init
-from gpuops.init import answers, discover, files
+from gpuops.init import answers, discover, files, proposal
 from tests.unit.gpuops.conftest import DEAD
 from tests.unit.project.tree import BIN, load_yaml, role_names, try_run
 
@@ -105,14 +105,13 @@ def test_the_first_controller_watches_all_hosts_and_keeps_their_logs(bench, make
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("words", [[*SITE, "--monitoring", ""], ["--gpu", "gpu1", "--cpu", "cpu1"]])
-def test_nobody_is_watched_where_no_host_is_to_do_it(bench, make, words):
-    assert make(*words, "--offline").returncode == 0
+def test_nobody_is_watched_where_no_host_is_to_do_it(bench, make):
+    assert make(*SITE, "--monitoring", "", "--offline").returncode == 0
     text = (bench.path / "site/inventory/hosts.yml").read_text()
     assert not [group for group in MONITORING if group in text]
     assert not (bench.path / "site/inventory/group_vars/prometheus_servers.yml").exists()
     storage = bench.path / "site/inventory/group_vars/storage_nodes.yml"
-    assert not storage.exists() or "ceph_mgr_modules" not in storage.read_text()
+    assert "ceph_mgr_modules" not in storage.read_text()
 
 
 def test_another_host_can_watch_and_one_that_is_not_there_cannot(bench, make):
@@ -124,17 +123,180 @@ def test_another_host_can_watch_and_one_that_is_not_there_cannot(bench, make):
 
 
 @pytest.mark.parametrize(("answer", "watcher"), [(None, "ctl1"), ("none", ""), ("gpu1", "gpu1")])
-def test_the_terminal_asks_who_watches_and_offers_the_first_controller(monkeypatch, answer, watcher):
-    given = {"Nodes without": "", "GPU nodes": "gpu1", "Storage": "", "Controllers": "ctl1 ctl2", "Account": "admin"}
+def test_the_terminal_asks_where_everything_runs_and_leaves_what_is_auto_to_the_proposal(monkeypatch, answer, watcher):
+    given = {"Hosts": "", "Nodes without": "", "GPU nodes": "gpu1", "Storage": "", "Controllers": "ctl1 ctl2"}
+    asked = []
 
     def prompt(question, default="", **_more):
-        if question.startswith("Host that watches"):
-            return default if answer is None else answer
-        return next(text for words, text in given.items() if question.startswith(words))
+        asked.append(question)
+        if question.startswith("Host that watches") and answer is not None:
+            return answer
+        return next((text for words, text in given.items() if question.startswith(words)), default)
 
     monkeypatch.setattr(init.typer, "prompt", prompt)
     monkeypatch.setattr(init.typer, "confirm", lambda *_words, **_more: False)
-    assert answers.read(init.prompted({})).watcher == watcher
+    site = answers.read(init.prompted({"domain": "example.org"}))
+    proposal.settle(site, {})
+    assert (site.monitoring, site.scheduler, site.homes, site.portal) == (watcher, "slurm", "nfs", "ctl1")
+    assert site.user == "admin"
+    # What an option has said is not asked again.
+    assert not [question for question in asked if question.startswith("Domain")]
+
+
+CLUSTER = ("192.0.2.11", "192.0.2.[31:32]", "--user", "admin")
+PEOPLE = """name,full_name,mail,groups,key,until
+alice,Alice Example,alice@example.org,physics research,ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0 alice@laptop,
+bob,"Example, Bob",,physics,,2027-03-31
+"""
+# The fourth has none; of the second nothing is known.
+SEEN = {"192.0.2.11": ["A100"] * 2, "192.0.2.13": ["A100"], "192.0.2.14": []}
+
+
+def test_three_addresses_and_a_list_of_users_are_a_whole_cluster(bench, make):
+    (bench.path / "users.csv").write_text(PEOPLE)
+    done = make(*CLUSTER, "--offline", "--users", "users.csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    content = listed(bench)
+    hosts = content["_meta"]["hostvars"]
+    assert {name: row["ansible_host"] for name, row in hosts.items()} == {
+        "head1": "192.0.2.11",
+        "gpu1": "192.0.2.31",
+        "gpu2": "192.0.2.32",
+    }
+    once = ("nfs_servers", "portals", "registries", "prometheus_servers", "log_hosts", "zookeeper", "gpu_reconcilers")
+    for group in (*once, "slurm_controllers", "slurm_databases", "slurm_logins"):
+        assert content[group]["hosts"] == ["head1"], group
+    assert content["slurm_nodes"]["children"] == content["registry_clients"]["children"] == ["gpu_nodes"]
+    head = hosts["head1"]
+    assert (head["cluster_homes"], head["gpu_reconciler_mode"]) == ("nfs", "act")
+    # What needs no DNS.
+    assert (head["portal_name"], head["portal_check_names"]) == ("portal.cluster.internal", False)
+    assert head["registry_name"] == "192.0.2.11"
+    assert head["cluster_users"] == [
+        {
+            "name": "alice",
+            "full_name": "Alice Example",
+            "mail": "alice@example.org",
+            "groups": ["physics", "research"],
+            "ssh_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0 alice@laptop"],
+        },
+        {"name": "bob", "full_name": "Example, Bob", "groups": ["physics"], "until": "2027-03-31"},
+    ]
+    assert head["cluster_groups"] == [{"name": "physics"}, {"name": "research"}]
+    # Every choice is told, with its reason, on the screen and in the files.
+    told = (bench.path / "site/inventory/group_vars/all/cluster.yml").read_text()
+    for words in ("the first host, since none could be looked at", "by NFS from head1", "https://portal.cluster.int"):
+        assert words in done.stdout
+        assert words in told
+
+
+def test_a_domain_gives_names_that_the_dns_is_asked_for(bench, make):
+    assert make(*CLUSTER, "--offline", "--domain", "hpc.example.org", "--portal", "192.0.2.31").returncode == 0
+    content = listed(bench)
+    assert content["portals"]["hosts"] == ["gpu1"]
+    # The portal submits jobs.
+    assert content["slurm_logins"]["hosts"] == ["head1", "gpu1"]
+    portal = content["_meta"]["hostvars"]["gpu1"]
+    assert portal["portal_name"] == "portal.hpc.example.org"
+    assert "portal_check_names" not in portal
+    assert content["_meta"]["hostvars"]["head1"]["registry_name"] == "registry.hpc.example.org"
+
+
+def proposed(seen, *names, **more):
+    site = answers.read({"hosts": answers.named(names), **more})
+    former = proposal.settle(site, {name: discover.Found(gpus=gpus) for name, gpus in seen.items()})
+    return site, former
+
+
+def test_the_host_without_a_gpu_is_the_head_and_hosts_are_called_by_what_they_are(bench):
+    site, former = proposed(SEEN, "192.0.2.11", "192.0.2.12", "192.0.2.13", "192.0.2.14", "big=192.0.2.15")
+    assert {host.name: host.roles for host in site.hosts} == {
+        "gpu1": ("gpu",),
+        "gpu2": ("gpu",),
+        "gpu3": ("gpu",),
+        "head1": ("controller",),
+        "big": ("gpu",),
+    }
+    assert former["head1"] == "192.0.2.14"
+    assert (site.head, site.reasons["head"]) == ("head1", "it has no GPU")
+
+
+def test_where_every_host_has_gpus_the_first_is_the_head_and_runs_jobs_too():
+    site, _former = proposed({"192.0.2.11": ["A100"], "192.0.2.12": ["A100"]}, "192.0.2.11", "192.0.2.12")
+    assert site.hosts[0].roles == ("controller", "gpu")
+    content = yaml.safe_load(files.render(site, {})["inventory/hosts.yml"])["all"]["children"]
+    assert list(content["gpu_nodes"]["hosts"]) == ["head1", "gpu1"]
+
+
+def test_one_host_is_a_cluster_with_its_own_homes():
+    site, _former = proposed({"192.0.2.11": ["A100"]}, "192.0.2.11")
+    assert (site.homes, site.portal, site.reasons["head"]) == ("local", "head1", "the only host")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"scheduler": "mesos"}, "give mesos_common_url, mesos_common_sha256, marathon_url"),
+        ({"homes": "cephfs"}, "no host has disks for it; give --storage, or --homes nfs"),
+        ({"homes": "local", "portal": "192.0.2.12"}, "both need the same homes"),
+        ({"scheduler": "none", "portal": "192.0.2.12"}, "portal needs a scheduler"),
+        ({"portal": "192.0.2.99"}, "portal is '192.0.2.99', which is no host of the site"),
+        ({"domain": "Example.org"}, "domain is 'Example.org'; write one in small letters"),
+        ({"users": ["Alice"]}, "users has 'Alice', which is not a name of an account"),
+        ({"users": ["alice", {"name": "alice"}]}, "users has alice twice"),
+        ({"users": [{"name": "alice", "ssh_keys": ["a\nb"]}]}, "a key of alice is no public SSH key"),
+        ({"users": [{"name": "alice", "colour": "red"}]}, "alice has 'colour'; there are name, uid"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_what_to_give(more, said):
+    with pytest.raises(answers.AnswersError) as refused:
+        proposed({}, "192.0.2.11", "192.0.2.12", **more)
+    assert any(said in problem for problem in refused.value.problems), refused.value.problems
+
+
+def test_mesos_with_its_sources_has_masters_agents_and_marathon():
+    variables = {"mesos_common_url": "https://mirror.example.com/mesos.tgz", "mesos_common_sha256": "0" * 64}
+    site, _former = proposed({}, "192.0.2.11", "192.0.2.12", scheduler="mesos", variables=variables)
+    made = files.render(site, {})
+    groups = yaml.safe_load(made["inventory/hosts.yml"])["all"]["children"]
+    for group in ("zookeeper", "mesos_masters", "marathon", "gpu_reconcilers"):
+        assert list(groups[group]["hosts"]) == ["head1"], group
+    assert list(groups["mesos_agents"]["children"]) == ["gpu_nodes"]
+    assert "slurm_nodes" not in groups
+    assert "portals" not in groups
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("u.csv", "name;mail\nalice;a@example.org\n", [{"name": "alice", "mail": "a@example.org"}]),
+        ("u.csv", "\ufeffalice,Alice\n\nbob\n", [{"name": "alice", "full_name": "Alice"}, {"name": "bob"}]),
+        (
+            "u.yml",
+            "[alice, {name: bob, until: 2027-03-31}]",
+            [{"name": "alice"}, {"name": "bob", "until": "2027-03-31"}],
+        ),
+        ("u.yml", "cluster_users: [{name: bob, home_size: 10G}]", [{"name": "bob", "home_size": "10G"}]),
+        ("u.csv", "name,colour\nalice,red\n", "has a column 'colour'; there are name, full_name"),
+        ("u.csv", "name,mail\nalice,a,b\n", "has 3 fields in row 1, and 2 columns"),
+        ("u.yml", "a: [", "is no YAML"),
+        ("nowhere.csv", None, "nowhere.csv cannot be read"),
+    ],
+)
+def test_lists_of_users_as_spreadsheets_and_people_write_them(bench, make, name, text, said):
+    if text is not None:
+        (bench.path / name).write_text(text, encoding="utf-8")
+    done = make(*CLUSTER, "--offline", "--users", name)
+    if isinstance(said, str):
+        assert done.returncode == 64
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    assert listed(bench)["_meta"]["hostvars"]["gpu1"]["cluster_users"] == said
+
+
+SHARED = {"cluster_homes": "str", "cluster_users": "list", "cluster_groups": "list"}
 
 
 def options_of_roles():
@@ -148,7 +310,11 @@ def options_of_roles():
 def test_every_variable_is_one_that_a_role_takes_and_is_explained(bench, make):
     assert make(*SITE, "--offline").returncode == 0
     specs = options_of_roles()
-    for path in sorted((bench.path / "site" / "inventory").glob("*_vars/*.yml")):
+    # Not one role's alone: the lists of people and what keeps the homes.
+    specs |= {name: {"type": kind} for name, kind in SHARED.items()}
+    for path in sorted((bench.path / "site" / "inventory").glob("*_vars/**/*.yml")):
+        if path.name == "vault.yml":
+            continue
         text = path.read_text()
         content = yaml.safe_load(text)
         chosen = {name: value for name, value in content.items() if not name.startswith("ansible_")}
@@ -239,7 +405,7 @@ def test_options_and_answers_together_make_hosts_with_several_roles(bench, make)
     variables = content["_meta"]["hostvars"]["all1"]
     # A host with GPUs runs containers, also where it has disks.
     assert variables["container_runtime_engine"] == "podman"
-    assert variables["cephfs_homes_users"] == [{"name": "alice"}]
+    assert variables["cluster_users"] == [{"name": "alice"}]
     assert (variables["ceph_mds_pool_size"], variables["ceph_mds_failure_domain"]) == (2, "osd")
 
 
@@ -343,7 +509,9 @@ def read_by_ansible(text):
 
 
 def site_of(**hosts):
-    return answers.read({"hosts": {name: {"role": role} for name, role in hosts.items()}})
+    site = answers.read({"hosts": {name: {"role": role} for name, role in hosts.items()}})
+    proposal.settle(site, {})
+    return site
 
 
 def test_groups_by_model_are_proposed_where_all_nodes_could_be_asked():

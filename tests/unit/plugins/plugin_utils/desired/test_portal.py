@@ -633,6 +633,12 @@ def test_names_of_sessions_that_lead_nowhere_or_elsewhere_are_refused(
     assert "*.portal.example.org" in problem["remedy"]
 
 
+def test_a_site_without_dns_need_not_find_the_names_of_people_but_they_are_in_the_certificate(tmp_path):
+    found = plan(tmp_path, found={}, check_names=False)
+    assert (found["problems"], found["names"]) == ([], [])
+    assert "*.portal.example.org" in found["certificates"][0]["names"]
+
+
 def test_the_portals_host_may_have_its_own_name_on_loopback(tmp_path: Path) -> None:
     found = plan(tmp_path, found={"portal.example.org": ["127.0.1.1"], BELOW: ["192.0.2.5"]})
     assert found["problems"] == []

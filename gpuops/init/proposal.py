@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the answers leave open of a site: names and roles of hosts, and where everything runs, each with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuops.init.answers import (
+    CEPHFS,
+    CONTROLLER,
+    CPU,
+    GPU,
+    LOCAL,
+    MESOS,
+    NFS,
+    NO_SCHEDULER,
+    SLURM,
+    STORAGE,
+    Answers,
+    AnswersError,
+    Host,
+    is_address,
+    provisional,
+)
+from gpuops.init.discover import Found
+
+# The domain of a site that has none: nobody else can have a name below it (it is reserved for private networks).
+PRIVATE_DOMAIN = "cluster.internal"
+# No mirror of them is reliable, so there is no default.
+MESOS_SOURCES = ("mesos_common_url", "mesos_common_path", "mesos_common_repository", "mesos_common_image")
+
+
+def settle(site: Answers, found: Mapping[str, Found]) -> dict[str, str]:
+    """Decide what is open; ``reasons`` of the site say why. Returns former names of hosts by their new ones.
+
+    Raises AnswersError with all that does not go together.
+    """
+    _roles(site, found)
+    former = _names(site)
+    _services(site)
+    wrong = list(_wrong(site))
+    if wrong:
+        raise AnswersError(wrong)
+    return former
+
+
+def _roles(site: Answers, found: Mapping[str, Found]) -> None:
+    """Roles of hosts that have none: GPU nodes have GPUs, and one host without is the head."""
+    free = [host for host in site.hosts if not host.roles]
+    bare = [host for host in free if host.name in found and not found[host.name].gpus]
+    blind = len(free) > 1 and not any(host.name in found for host in free)
+    if free and not site.of(CONTROLLER):
+        head = (bare or free)[0]
+        head.roles = (CONTROLLER,) if bare or blind else (CONTROLLER, GPU)
+        site.reasons["head"] = (
+            "it has no GPU"
+            if bare
+            else "the only host"
+            if len(site.hosts) == 1
+            else "the first host, since none could be looked at"
+            if blind
+            else "the first host, since none is known to have no GPU"
+        )
+    for host in free:
+        host.roles = host.roles or ((CPU,) if host in bare else (GPU,))
+    if "head" not in site.reasons:
+        has_gpus = any(host.name == site.head and GPU in host.roles for host in site.hosts)
+        site.reasons["head"] = "the first controller" if site.of(CONTROLLER) else "the first host"
+        if not has_gpus and not site.of(CONTROLLER):
+            site.reasons["head"] = "no GPU node"
+
+
+def _names(site: Answers) -> dict[str, str]:
+    """Names for hosts that only have an address, by what they are for."""
+    taken = {host.name for host in site.hosts}
+    former: dict[str, str] = {}
+    for host in site.hosts:
+        if not (is_address(host.address) and host.name == provisional(host.address)):
+            continue
+        kind = "head" if CONTROLLER in host.roles else next(iter(host.roles))
+        number = 1
+        while f"{kind}{number}" in taken:
+            number += 1
+        before, host.name = host.name, f"{kind}{number}"
+        taken.add(host.name)
+        former[host.name] = before
+        for key in ("portal", "registry", "monitoring"):
+            if getattr(site, key) == before:
+                setattr(site, key, host.name)
+    return former
+
+
+def _services(site: Answers) -> None:
+    computes = any(host.runs_containers for host in site.hosts)
+    why, head = site.reasons, site.head
+    if not site.scheduler:
+        site.scheduler = SLURM if computes else NO_SCHEDULER
+    why["scheduler"] = {
+        SLURM: f"Slurm: controller, accounting and login on {head}, and a fence that keeps jobs off faulty GPUs",
+        MESOS: f"Mesos and Marathon: masters on {', '.join(masters(site))}",
+        NO_SCHEDULER: "none" if computes else "none, since no host runs jobs",
+    }[site.scheduler]
+    count = len(site.hosts)
+    if not site.homes:
+        site.homes = CEPHFS if site.of(STORAGE) else LOCAL if count == 1 else NFS
+    why["homes"] = {
+        CEPHFS: "on CephFS, with a quota for each user",
+        NFS: f"by NFS from {head}" + ("" if count < 4 else "; with four servers or more, consider disks for CephFS"),
+        LOCAL: "on the host's own disk" if count == 1 else "each host has its own: files are not the same on them",
+    }[site.homes]
+    if site.portal is None:
+        site.portal = head if site.scheduler == SLURM and not _apart(site) else ""
+        if site.scheduler == MESOS:
+            why["portal"] = "none: on Mesos it ran with stand-ins only; --portal HOST takes it in"
+        elif _apart(site):
+            why["portal"] = "none: it needs homes that are the same on all hosts"
+    if site.registry is None:
+        site.registry = head if computes else ""
+    if site.monitoring is None:
+        site.monitoring = head
+    why.setdefault("portal", f"https://{portal_name(site)} on {site.portal}" if site.portal else "none")
+    why["registry"] = f"{registry_name(site)}:5000 on {site.registry}" if site.registry else "none"
+    why["monitoring"] = f"metrics, alerts and logs on {site.monitoring}" if site.monitoring else "none"
+    why["users"] = f"{len(site.users)} in the list" if site.users else "none yet; `gpuops user add NAME` adds one"
+
+
+def _apart(site: Answers) -> bool:
+    """Whether a user has another home on each host."""
+    return site.homes == LOCAL and len(site.hosts) > 1
+
+
+def masters(site: Answers) -> list[str]:
+    """One, three or five hosts that vote: the controllers, or the head."""
+    names = [host.name for host in site.of(CONTROLLER)] or [site.head]
+    return names[: 5 if len(names) >= 5 else 3 if len(names) >= 3 else 1]
+
+
+def portal_name(site: Answers) -> str:
+    return f"portal.{site.domain or PRIVATE_DOMAIN}"
+
+
+def registry_name(site: Answers) -> str:
+    """By its name in the domain; without one by its address, which needs no DNS."""
+    if site.domain:
+        return f"registry.{site.domain}"
+    host = _host(site, site.registry or "")
+    return host.address if host and host.address else site.registry or ""
+
+
+def _host(site: Answers, name: str) -> Host | None:
+    return next((host for host in site.hosts if host.name == name), None)
+
+
+def _wrong(site: Answers) -> list[str]:
+    wrong = []
+    computes = any(host.runs_containers for host in site.hosts)
+    if site.scheduler != NO_SCHEDULER and not computes:
+        wrong.append(f"scheduler is {site.scheduler}, and no host runs jobs; give --gpu or --cpu, or --scheduler none")
+    if site.homes == CEPHFS and not site.of(STORAGE):
+        wrong.append("homes is cephfs, and no host has disks for it; give --storage, or --homes nfs")
+    if site.portal and site.scheduler == NO_SCHEDULER:
+        wrong.append(
+            "portal needs a scheduler for its sessions; give --scheduler slurm, or --portal '' (docs/portal.md has "
+            "sessions in Docker on one host)"
+        )
+    if site.scheduler == MESOS:
+        given = {name for host in site.hosts for name in host.variables} | set(site.variables)
+        if not given.intersection(MESOS_SOURCES):
+            wrong.append(
+                "scheduler is mesos, and nothing says where its programs come from; give mesos_common_url, "
+                "mesos_common_sha256, marathon_url and marathon_sha256 in `variables` of the answers file "
+                "(docs/mesos.md, 'Where the programs come from')"
+            )
+    if site.portal and _apart(site):
+        wrong.append(
+            "homes is local, and sessions of the portal run on other hosts than it: both need the same homes; give "
+            "--homes nfs, or --portal ''"
+        )
+    return wrong
