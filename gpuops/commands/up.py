@@ -21,6 +21,8 @@ from gpuops.commands.options import (
 )
 from gpuops.run import playbooks, records, session
 from gpuops.site import InventoryOption, Site, SiteError, find
+from gpuops.users.site_list import ended as ended_users
+from gpuops.users.site_list import ended_text
 
 
 class NothingLeft(Exception):
@@ -100,6 +102,9 @@ def up(
     except NothingLeft:
         typer.echo("gpuops up: the last run brought every host to its end, so there is nothing to resume", err=True)
         return
+    ended = ended_text(ended_users(site))
+    if ended and not as_json:
+        typer.echo(f"{ended}, so this run closes them")
     outcome = run_locked(
         "up",
         site,
