@@ -29,6 +29,7 @@ COMMANDS = {
     "lemons": "gpuops.commands.lemons:lemons",
     "manifest": "gpuops.commands.fetch:manifest",
     "fetch": "gpuops.commands.fetch:fetch",
+    "user": "gpuops.commands.user:app",
     "image": "gpuops.commands.image:app",
     "inventory": "gpuops.commands.inventory:inventory",
     "probe": "gpuops.commands.probe:probe",

@@ -15,6 +15,8 @@ from gpuops.site import InventoryOption, SiteError, find, redactor
 from gpuops.status import document as status
 from gpuops.status import text as status_text
 from gpuops.status.look import groups_of
+from gpuops.users.site_list import ended as ended_users
+from gpuops.users.site_list import ended_text
 
 
 def status_command(
@@ -52,6 +54,9 @@ def status_command(
     except SiteError as wrong:
         typer.echo(f"gpuops status: {wrong}", err=True)
         raise typer.Exit(session.USAGE) from wrong
+    ended = ended_text(ended_users(site))
+    if ended and not as_json:
+        typer.echo(f"{ended}; what they have left ends with `gpuops up --tags users`\n")
     found = repeated_look.show(
         site,
         groups,

@@ -23,6 +23,8 @@ from gpuops.commands.options import (
 from gpuops.run import playbooks, records, session
 from gpuops.site import InventoryOption, Site, SiteError, find
 from gpuops.status import entrances
+from gpuops.users.site_list import ended as ended_users
+from gpuops.users.site_list import ended_text
 
 
 class NothingLeft(Exception):
@@ -104,6 +106,9 @@ def up(
         return
     inventory_now = wheels.listed(site, playbook, words or [])
     wheels.bring("up", site, inventory_now, tags)
+    ended = ended_text(ended_users(site))
+    if ended and not as_json:
+        typer.echo(f"{ended}, so this run closes them")
     outcome = run_locked(
         "up",
         site,

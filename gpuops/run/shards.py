@@ -31,7 +31,10 @@ DIVISIBLE_TAGS = tuple(tag for stage in STAGES if stage.independent for tag in s
 # Those of them before which all hosts go through preflight.
 # What has its settings checked by SETTINGS_PREFLIGHT.
 CHECKED_TAGS = frozenset(
-    tag for stage in STAGES if stage.name in ("scheduler", "slurm", "registry", "monitoring") for tag in stage.tags
+    tag
+    for stage in STAGES
+    if stage.name in ("users", "scheduler", "slurm", "registry", "monitoring")
+    for tag in stage.tags
 )
 TAGS_AFTER_PREFLIGHT = tuple(tag for stage in STAGES if stage.after_preflight for tag in stage.tags)
 

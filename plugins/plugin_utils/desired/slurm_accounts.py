@@ -26,8 +26,8 @@ DAYS_OUT_OF_REACH = 10 * HOLDER_DAYS
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the host that runs sacctmgr.
 
-    :param params: qos, accounts, users and default_account; homes_users and homes_groups, those of the role
-        cephfs_homes.
+    :param params: qos, accounts, users and default_account; homes_users, homes_accounts and homes_groups, those of the
+        site's one list; made, whose accounts an earlier stage of the same run makes.
     :param facts: group, the lines of getent for homes_groups; passwd, those for `names`, None before
         they were looked up.
     :param peers: slurm_conf, the text of the file.
@@ -37,6 +37,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         `remarks`, what to warn of.
     """
     params, facts = built_in(params), built_in(facts)
+    by_name = {row.get("name") for row in params["accounts"]}
+    further = [row for row in params["homes_accounts"] if row["name"] not in by_name]
+    params = {**params, "accounts": [*params["accounts"], *further]}
     settings = _settings(str(peers.get("slurm_conf") or ""))
     if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         problems = tuple(_without_accounting(params)) if settings else ()
@@ -67,7 +70,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     }
     groups = {line.partition(":")[0] for line in facts["group"]}
     unknown = [_unknown_group(name) for name in params["homes_groups"] if name not in groups]
-    problems = (*unknown, *_unknown_users(users, facts["passwd"]), *_reserved(listed), *wrong)
+    problems = (*unknown, *_unknown_users(users, facts["passwd"], params["made"]), *_reserved(listed), *wrong)
     return Plan(problems=(*problems, *_setting_problems(goal, settings)), parts=parts)
 
 
@@ -125,10 +128,12 @@ def _reserved(listed: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Pro
             )
 
 
-def _unknown_users(users: Sequence[Mapping[str, Any]], passwd: Sequence[str] | None) -> Iterator[Problem]:
+def _unknown_users(
+    users: Sequence[Mapping[str, Any]], passwd: Sequence[str] | None, made: Collection[str]
+) -> Iterator[Problem]:
     """Users without an account: slurmctld would have their associations without a uid, and refuse their jobs."""
     names = [str(row.get("name")) for row in users if row.get("state") != "absent"]
-    known = {*wanted.ALWAYS, *(line.partition(":")[0] for line in passwd or ())}
+    known = {*wanted.ALWAYS, *made, *(line.partition(":")[0] for line in passwd or ())}
     unknown = [name for name in names if name not in known and limits.NAME.fullmatch(name)]
     if unknown and passwd is not None:
         listed = ", ".join(unknown[:NAMES_SHOWN]) + (", …" if len(unknown) > NAMES_SHOWN else "")
@@ -168,8 +173,8 @@ def _users(params: Mapping[str, Any], groups: Sequence[str]) -> list[dict[str, A
 
 
 def _with_home(row: Mapping[str, Any], home: Mapping[str, Any]) -> dict[str, Any]:
-    """A row that has no accounts, with those of the home; a state of its own wins."""
-    return {**row, **home, **({"state": row["state"]} if "state" in row else {})}
+    """A row that has no accounts, with those of the home; what it has of its own wins."""
+    return {**home, **row, **({"accounts": home["accounts"]} if "accounts" in home else {})}
 
 
 def _in_root(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,15 +190,17 @@ def _of_homes(params: Mapping[str, Any], groups: Sequence[str]) -> dict[str, dic
             # A directory may have names that Slurm cannot have.
             if limits.NAME.fullmatch(name):
                 accounts.setdefault(name, []).append(group.lower())
-    found = {str(row.get("name")): row.get("state", "present") for row in params["homes_users"]}
-    found = {**dict.fromkeys(accounts, "present"), **found}
-    # Whoever has no home any more, if only for a while, runs no jobs.
-    return {
-        name: {"accounts": accounts.get(name) or [params["default_account"]]}
-        if state == "present"
-        else {"state": "absent"}
-        for name, state in found.items()
-    }
+    found: dict[str, dict[str, Any]] = {name: {"accounts": rows} for name, rows in accounts.items()}
+    for row in params["homes_users"]:
+        name = str(row.get("name"))
+        # Whoever has no home any more, if only for a while, runs no jobs.
+        if row.get("state", "present") != "present":
+            found[name] = {"state": "absent"}
+            continue
+        found[name] = {"accounts": row.get("accounts") or accounts.get(name) or [params["default_account"]]}
+        if row.get("limits"):
+            found[name]["limits"] = row["limits"]
+    return found
 
 
 def _left_out(params: Mapping[str, Any], groups: Sequence[str]) -> Iterator[str]:

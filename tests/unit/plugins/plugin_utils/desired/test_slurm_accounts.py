@@ -26,6 +26,8 @@ def plan(
         "default_account": "default",
         "homes_users": [],
         "homes_groups": [],
+        "homes_accounts": [],
+        "made": [],
         **params,
     }
     known = None if passwd is None else [f"{name}:x:2000:2000::/home/{name}:/bin/bash" for name in passwd]

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``gpuops user``: who uses the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import site as people
+from gpuops.commands.locked_run import run_locked
+from gpuops.run import playbooks, records, session
+from gpuops.site import InventoryOption, Site, SiteError, find
+from gpuops.users import site_list
+from gpuops.users.site_list import UserList
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="""Add, change, close and remove users, everywhere at once.
+
+    Each command changes the list in group_vars/all/users.yml, shows what
+    changes, asks, and then runs what that change needs.
+
+    Examples:
+
+      gpuops user add alice --key alice.pub --groups physics
+
+      gpuops user import course.csv --groups ml2027 --until 2027-03-31
+
+      gpuops user close alice
+    """,
+)
+LOCK = ("user.lock", "gpuops user")
+SHOWN_NAMES = 10
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of accounts.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+NoRunOption = Annotated[bool, typer.Option("--no-run", help="Change the list alone, and leave the run to `gpuops up`.")]
+FullNameOption = Annotated[str | None, typer.Option("--full-name", help="Name of the person.")]
+MailOption = Annotated[str | None, typer.Option("--mail", help="Mail address.")]
+GroupsOption = Annotated[str | None, typer.Option("--groups", help="Groups, as a,b; those that are new are made.")]
+KeyOption = Annotated[
+    list[str] | None, typer.Option("--key", help="A public key for SSH, or its file. May be given several times.")
+]
+UidOption = Annotated[int | None, typer.Option("--uid", help="Number; by default the next that was never given.")]
+GidOption = Annotated[int | None, typer.Option("--gid", help="Number of the group; by default that of the user.")]
+ShellOption = Annotated[str | None, typer.Option("--shell", help="Shell, such as /bin/zsh.")]
+HomeSizeOption = Annotated[str | None, typer.Option("--home-size", help="Quota of the home, such as 200G.")]
+UntilOption = Annotated[str | None, typer.Option("--until", help="First day on which the user is closed: 2027-03-31.")]
+LimitOption = Annotated[
+    list[str] | None, typer.Option("--limit", help="Limit in Slurm, such as MaxJobs=4. May be given several times.")
+]
+
+
+@contextlib.contextmanager
+def _refusals(command: str) -> Iterator[None]:
+    """What was refused or failed, in a sentence and without a traceback."""
+    try:
+        yield
+    except (Refused, SiteError) as why:
+        typer.echo(f"gpuops user {command}: {why}", err=True)
+        raise typer.Exit(session.USAGE) from why
+    except records.Busy as why:
+        typer.echo(f"gpuops user {command}: {why}", err=True)
+        raise typer.Exit(session.BROKEN) from why
+    except (OSError, UnicodeDecodeError) as why:
+        typer.echo(f"gpuops user {command}: {why}", err=True)
+        raise typer.Exit(session.BROKEN) from why
+
+
+def _change(
+    command: str, inventory: Path | None, yes: bool, no_run: bool, change: Callable[[UserList], object]
+) -> None:
+    """Change the list, show and ask, and run what that needs."""
+    with _refusals(command):
+        known = find(inventory)
+        known.remembered.mkdir(mode=0o700, exist_ok=True)
+        with records.lock(known.remembered, *LOCK):
+            found = site_list.find(known)
+            change(found)
+            wrong = found.people().problems
+            if wrong:
+                raise Refused(text(wrong, "Nothing was changed."))
+            lines = found.difference()
+            if not lines:
+                typer.echo(f"{found.path} says so already")
+            else:
+                typer.echo("\n".join(lines))
+                _ask(yes)
+                found.write()
+                typer.echo(f"{found.path} is written")
+    if no_run:
+        typer.echo("to do: `gpuops up` brings it to the hosts")
+        return
+    _run(command, known)
+
+
+def _ask(yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused("there is no terminal to ask on, so nothing was changed", "give --yes")
+    if not typer.confirm("Write this, and bring it to the hosts?"):
+        typer.echo("nothing was changed")
+        raise typer.Exit(session.BROKEN)
+
+
+def _run(command: str, known: Site) -> None:
+    outcome = run_locked(f"user {command}", known, False, playbook=playbooks.USER_CHANGES)
+    if outcome.status:
+        if not outcome.run.hosts and outcome.status != session.INTERRUPTED:
+            typer.echo(f"Ansible came to no host. Its output:\n{outcome.output}", err=True)
+        typer.echo("to do: mend the causes above; the list is written, and `gpuops up` brings it to the hosts")
+        typer.echo(f"output and events: {outcome.directory}")
+        raise typer.Exit(outcome.status)
+
+
+def _values(
+    full_name: str | None,
+    mail: str | None,
+    groups: str | None,
+    key: Sequence[str] | None,
+    uid: int | None,
+    gid: int | None,
+    shell: str | None,
+    home_size: str | None,
+    until: str | None,
+    limit: Sequence[str] | None,
+) -> dict[str, Any]:
+    """What the options say; an empty text takes a value away. Raises Refused."""
+    given: dict[str, Any] = {
+        "uid": uid,
+        "gid": gid,
+        "full_name": full_name,
+        "mail": mail,
+        "groups": None if groups is None else [name for name in groups.replace(",", " ").split() if name],
+        "ssh_keys": None if key is None else [_key(one) for one in key if one],
+        "shell": shell,
+        "home_size": home_size,
+        "limits": None if limit is None else dict(_limit(one) for one in limit if one),
+        "until": None if until is None else until and _day(until),
+    }
+    return {name: value if value not in ("", [], {}) else None for name, value in given.items() if value is not None}
+
+
+def _key(given: str) -> str:
+    """A key, or the one in a file."""
+    if people.KEY.fullmatch(given.strip()):
+        return given.strip()
+    try:
+        found = Path(given).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError, ValueError) as why:
+        raise Refused(f"{given!r} is neither a public key nor its file", "give a file such as alice.pub") from why
+    if not people.KEY.fullmatch(found):
+        raise Refused(f"{given} has no public key without options", "give the file whose name ends in .pub")
+    return found
+
+
+def _limit(given: str) -> tuple[str, Any]:
+    name, equals, value = given.partition("=")
+    if not name or not equals or not value:
+        raise Refused(f"--limit is {given!r}", "give NAME=VALUE, such as MaxJobs=4")
+    return name, int(value) if value.isdecimal() else value
+
+
+def _day(given: str) -> date:
+    try:
+        return date.fromisoformat(given)
+    except ValueError:
+        raise Refused(f"--until is {given!r}", "give a day such as 2027-03-31") from None
+
+
+@app.command("list")
+def list_users(
+    inventory: InventoryOption = None,
+    everybody: Annotated[bool, typer.Option("--all", help="Show users who were removed, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the users, with their numbers and what becomes of them when."""
+    with _refusals("list"):
+        found = site_list.find(find(inventory)).people()
+        if found.problems:
+            raise Refused(text(found.problems))
+    shown = [one for one in found.users if everybody or one.state != people.REMOVED]
+    rows: list[dict[str, Any]] = [
+        {
+            "name": one.name,
+            "uid": one.uid,
+            "state": one.state,
+            "until": str(one.row.get("until") or ""),
+            "groups": list(one.groups),
+            "full_name": str(one.row.get("full_name") or ""),
+        }
+        for one in shown
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        typer.echo("there are no users; add one with `gpuops user add NAME --key FILE`")
+        return
+    width = max(4, *(len(one.name) for one in shown))
+    typer.echo(f"{'NAME':<{width}}  {'UID':<6}  {'STATE':<9}  {'UNTIL':<10}  GROUPS")
+    for row in rows:
+        groups = ", ".join(row["groups"]) or "-"
+        told = f"{row['name']:<{width}}  {row['uid']:<6}  {row['state']:<9}  {row['until'] or '-':<10}  {groups}"
+        typer.echo(f"{told}  {row['full_name']}".rstrip())
+
+
+@app.command("add")
+def add(
+    name: NameArgument,
+    inventory: InventoryOption = None,
+    full_name: FullNameOption = None,
+    mail: MailOption = None,
+    groups: GroupsOption = None,
+    key: KeyOption = None,
+    uid: UidOption = None,
+    gid: GidOption = None,
+    shell: ShellOption = None,
+    home_size: HomeSizeOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    yes: YesOption = False,
+    no_run: NoRunOption = False,
+) -> None:
+    """Add a user: accounts on all hosts, a home, Slurm, the registry and the portal.
+
+    Examples:
+
+      gpuops user add alice --full-name "Alice Example" --key alice.pub
+
+      gpuops user add bob --groups physics --limit MaxJobs=4 --home-size 200G
+    """
+
+    def change(found: UserList) -> None:
+        if any(row.get("name") == name for row in found.users):
+            raise Refused(f"{found.path} has {name} already", f"change it with `gpuops user change {name}`")
+        values = _values(full_name, mail, groups, key, uid, gid, shell, home_size, until, limit)
+        found.put({name: values})
+
+    _change("add", inventory, yes, no_run, change)
+
+
+@app.command("change")
+def change_user(
+    name: NameArgument,
+    inventory: InventoryOption = None,
+    full_name: FullNameOption = None,
+    mail: MailOption = None,
+    groups: GroupsOption = None,
+    key: KeyOption = None,
+    uid: UidOption = None,
+    gid: GidOption = None,
+    shell: ShellOption = None,
+    home_size: HomeSizeOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    yes: YesOption = False,
+    no_run: NoRunOption = False,
+) -> None:
+    """Change a user. What is not given stays, and an empty text takes a value away.
+
+    Examples:
+
+      gpuops user change alice --home-size 500G
+
+      gpuops user change alice --until ''
+    """
+
+    def change(found: UserList) -> None:
+        found.user(name)
+        found.put({name: _values(full_name, mail, groups, key, uid, gid, shell, home_size, until, limit)})
+
+    _change("change", inventory, yes, no_run, change)
+
+
+@app.command("close")
+def close(
+    names: NamesArgument, inventory: InventoryOption = None, yes: YesOption = False, no_run: NoRunOption = False
+) -> None:
+    """Close users: no login, session, token or job is left anywhere. All data stays.
+
+    Examples:
+
+      gpuops user close alice
+    """
+
+    def change(found: UserList) -> None:
+        for name in names:
+            found.user(name)
+            found.put({name: {"state": people.CLOSED, "confirm": None}})
+
+    _change("close", inventory, yes, no_run, change)
+
+
+@app.command("reopen")
+def reopen(
+    names: NamesArgument,
+    inventory: InventoryOption = None,
+    until: UntilOption = None,
+    yes: YesOption = False,
+    no_run: NoRunOption = False,
+) -> None:
+    """Open users again who were closed, or whose day has come.
+
+    Examples:
+
+      gpuops user reopen alice
+    """
+
+    def change(found: UserList) -> None:
+        for name in names:
+            row = found.user(name)
+            if row.get("state") == people.REMOVED:
+                remedy = (
+                    f"take the row of {name} out of {found.path}, and add another name; numbers are never given twice"
+                )
+                raise Refused(f"{name} was removed, and the home with it", remedy)
+            day = _day(until) if until else None
+            keep = day is None and not people.has_ended(row, date.today())
+            found.put({name: {"state": None, **({} if keep else {"until": day})}})
+
+    _change("reopen", inventory, yes, no_run, change)
+
+
+@app.command("remove")
+def remove(
+    name: NameArgument,
+    again: Annotated[str, typer.Argument(metavar="NAME", help="The name again: the home is deleted.")],
+    inventory: InventoryOption = None,
+    yes: YesOption = False,
+    no_run: NoRunOption = False,
+) -> None:
+    """Remove a user, and the home. Nobody else ever gets the number. `close` keeps the data.
+
+    Examples:
+
+      gpuops user remove alice alice
+    """
+
+    def change(found: UserList) -> None:
+        found.user(name)
+        if again != name:
+            remedy = (
+                f"give the name twice, `gpuops user remove {name} {name}`, or keep the data with `gpuops user close`"
+            )
+            raise Refused(f"{name} and {again} are two names, and the home of {name} would be deleted", remedy)
+        found.put({name: {"state": people.REMOVED, "confirm": name}})
+
+    _change("remove", inventory, yes, no_run, change)
+
+
+@app.command("import")
+def import_users(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with columns name,full_name,mail,groups,key.")],
+    inventory: InventoryOption = None,
+    groups: Annotated[str, typer.Option("--groups", help="Groups that all of them get, as a,b.")] = "",
+    until: UntilOption = None,
+    yes: YesOption = False,
+    no_run: NoRunOption = False,
+) -> None:
+    """Add the users of a CSV file, such as those of a course. Who is there already gets groups and keys besides.
+
+    Examples:
+
+      gpuops user import course.csv --groups ml2027 --until 2027-03-31
+    """
+
+    def change(found: UserList) -> None:
+        rows = site_list.read_csv(file)
+        day = _day(until) if until else None
+        there = {row.get("name"): row for row in found.users}
+        changes: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            name = row["name"].strip()
+            values = site_list.values_of(row, groups.replace(",", " ").split(), day)
+            if name in changes:
+                raise Refused(f"{file} has {name} twice", "take one of the lines out")
+            old = there.get(name, {})
+            if old.get("state", people.PRESENT) != people.PRESENT:
+                remedy = f"see `gpuops user reopen {name}`, or take the line out"
+                raise Refused(f"{name} of {file} is {old['state']}", remedy)
+            for field in ("groups", "ssh_keys"):
+                if values.get(field) and old.get(field):
+                    values[field] = list(dict.fromkeys([*old[field], *values[field]]))
+            if old and not old.get("until"):
+                # Who is here for longer than the course stays.
+                values.pop("until", None)
+            changes[name] = values
+        found.put(changes)
+        new = sorted(set(changes) - set(there))
+        listed = ", ".join(new[:SHOWN_NAMES]) + (
+            f" and {len(new) - SHOWN_NAMES} more" if len(new) > SHOWN_NAMES else ""
+        )
+        typer.echo(f"{len(rows)} users, of whom {len(new)} are new{': ' if new else ''}{listed}")
+
+    _change("import", inventory, yes, no_run, change)
