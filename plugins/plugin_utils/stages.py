@@ -118,6 +118,15 @@ STAGES = (
         further_roles=("ceph_common",),
     ),
     Stage(
+        name="homes",
+        short_title="homes",
+        tag="homes",
+        roles=("nfs_homes",),
+        groups=("nfs_servers", "home_hosts", "gpu_cluster"),
+        loss="its part in the homes",
+        needs=("preflight",),
+    ),
+    Stage(
         name="scheduler",
         short_title="sched",
         tag="scheduler",
@@ -153,7 +162,7 @@ STAGES = (
         groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins", "slurm_rests"),
         loss="its part in Slurm, or jobs",
         further_roles=("slurm_apps",),
-        needs=("preflight", "driver", "cuda", "containers", "verify", "agent", "storage"),
+        needs=("preflight", "driver", "cuda", "containers", "verify", "agent", "storage", "homes"),
     ),
     Stage(
         name="registry",
