@@ -61,7 +61,7 @@ def in_the_way(paths: Sequence[str], mounts: Mapping[str, str]) -> list[Problem]
             continue
         if not is_free:
             cause = f"{path} is there already, as a home on this host's own disk; the mount would hide what is in it"
-            remedy = f"copy it as docs/homes.md, 'From one kind to another', says; then `sudo mv {path} {path}.local`"
+            remedy = f"`sudo mv {path} {path}.local`, run it again, and copy as docs/homes.md says of the way to NFS"
             found.append(Problem("home_in_the_way", path, cause, str(there.st_uid), remedy))
     return found
 
