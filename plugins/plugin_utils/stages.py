@@ -109,6 +109,15 @@ STAGES = (
         independent=True,
     ),
     Stage(
+        name="software",
+        short_title="softw",
+        tag="software",
+        roles=("user_software",),
+        groups=("user_software_hosts",),
+        loss="the programs that people expect, or modules",
+        needs=("preflight",),
+    ),
+    Stage(
         name="storage",
         short_title="store",
         tag="storage",
