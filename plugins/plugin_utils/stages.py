@@ -128,6 +128,15 @@ STAGES = (
         needs=("preflight",),
     ),
     Stage(
+        name="software",
+        short_title="softw",
+        tag="software",
+        roles=("user_software",),
+        groups=("user_software_hosts",),
+        loss="the programs that people expect, or modules",
+        needs=("preflight",),
+    ),
+    Stage(
         name="storage",
         short_title="store",
         tag="storage",
@@ -135,6 +144,15 @@ STAGES = (
         groups=("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss", "ceph_clients"),
         loss="its part in the storage, or the homes and what else is mounted",
         further_roles=("ceph_common",),
+    ),
+    Stage(
+        name="homes",
+        short_title="homes",
+        tag="homes",
+        roles=("nfs_homes",),
+        groups=("nfs_servers", "home_hosts", "gpu_cluster"),
+        loss="its part in the homes",
+        needs=("preflight",),
     ),
     Stage(
         name="scheduler",
@@ -172,7 +190,7 @@ STAGES = (
         groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins", "slurm_rests"),
         loss="its part in Slurm, or jobs",
         further_roles=("slurm_apps",),
-        needs=("preflight", "driver", "cuda", "containers", "verify", "agent", "users", "storage"),
+        needs=("preflight", "driver", "cuda", "containers", "verify", "agent", "users", "storage", "homes"),
     ),
     Stage(
         name="registry",

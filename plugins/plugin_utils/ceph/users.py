@@ -17,10 +17,10 @@ def members(groups: Sequence[str]) -> list[str]:
     return [name for name in _listed(groups) if is_name(name)]
 
 
-def left_out(groups: Sequence[str]) -> list[str]:
+def left_out(groups: Sequence[str], variable: str = "cephfs_homes_groups") -> list[str]:
     """What to say of members of groups whose name cannot be that of a home: a directory may have any names."""
     return [
-        f"{name!r} of a group of cephfs_homes_groups gets no home: a name has letters, digits and . _ - @. "
+        f"{name!r} of a group of {variable} gets no home: a name has letters, digits and . _ - @. "
         "To do: give the account another name, or leave it out of the group"
         for name in _listed(groups)
         if not is_name(name)

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
 
-def render(role: str, name: str, **values: Any) -> str:
+def render(role: str, name: str, /, **values: Any) -> str:
     """The text of `roles/ROLE/templates/NAME`.
 
     :raises jinja2.UndefinedError: the template uses a value that is not among `values`.
