@@ -10,6 +10,7 @@ SHA-256 of each. So nothing in it leads anywhere: whoever reads it decides which
 from __future__ import annotations
 
 import grp
+import gzip
 import hashlib
 import io
 import json
@@ -17,6 +18,7 @@ import os
 import pwd
 import stat
 import tarfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -132,7 +134,8 @@ class Manifest:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    return {key: value for key, value in asdict(row).items() if key != "member" or value >= 0}
+    found = asdict(row)
+    return found if row.member >= 0 else {key: found[key] for key in found if key not in ("member", "size", "sha256")}
 
 
 class Damaged(Refused):
@@ -213,7 +216,7 @@ def read(path: str, directory: str = "") -> Manifest:
     hashes: dict[int, tuple[int, str]] = {}
     content = None
     try:
-        with tarfile.open(path, mode="r|gz") as tar:
+        with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
             for info in tar:
                 source = tar.extractfile(info) if info.isreg() else None
                 if source is None or content is not None or info.size < 0:
@@ -226,7 +229,10 @@ def read(path: str, directory: str = "") -> Manifest:
                     hashes[len(hashes)] = copy(source, os.path.join(directory, info.name) if directory else "")
                 else:
                     raise Damaged(path, f"the member {info.name[:60]!r} is none of ours")
-    except (tarfile.TarError, EOFError, OSError, ValueError, OverflowError) as why:
+            # Its checksum is at the end.
+            while stream.read(CHUNK):
+                pass
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError) as why:
         if isinstance(why, OSError) and why.errno is not None:
             raise
         raise Damaged(path, str(why) or type(why).__name__) from why
