@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,28 +17,29 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 class Site(Cluster):
-    def gpuops_status(self, *words: str) -> tuple[int, str]:
+    def called(self, *words: str, status: int = 0) -> str:
+        """What a command of gpuops prints in all."""
         done = subprocess.run(
-            [sys.executable, "-m", "gpuops", words[0], *words[1:], "-i", str(self.inventory)],
+            [sys.executable, "-m", "gpuops", *words, "-i", str(self.inventory)],
             cwd=ROOT,
-            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
             timeout=900,
         )
-        return done.returncode, done.stdout + done.stderr
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
-def site(bare_lab: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(bare_lab: None, tmp_path_factory: pytest.TempPathFactory) -> Site:
     found = Site(tmp_path_factory.mktemp("backup"))
     groups = json.loads((found.inventory.parent / "slurm.yml").read_text())
     groups["backup_hosts"] = {"hosts": {CONTROLLER: {}}}
     (found.inventory.parent / "slurm.yml").write_text(json.dumps(groups))
     found.converge()
-    yield found
+    return found
 
 
 def state(job: str) -> str:
@@ -54,27 +53,23 @@ def test_a_job_goes_on_when_its_head_is_put_back_onto_a_bare_machine(site: Site,
     began = ssh(NODE, "pgrep -x -f 'sleep 3600'").strip()
 
     kept = tmp_path / "kept"
-    status, told = site.gpuops_status("backup", "--to", str(kept), "--check")
-    assert status == 0 and not kept.exists(), told
-    status, told = site.gpuops_status("backup", "--to", str(kept))
-    assert status == 0, told
+    site.called("backup", "--to", str(kept), "--check")
+    assert not kept.exists()
+    site.called("backup", "--to", str(kept))
     (archive,) = kept.glob("site-*.tar")
     assert archive.stat().st_mode & 0o777 == 0o600
-    status, told = site.gpuops_status("backup", "--to", str(kept), "--list")
-    assert status == 0 and CONTROLLER in told, told
+    assert CONTROLLER in site.called("backup", "--to", str(kept), "--list")
+    restore = ("restore-head", str(archive), "--host", CONTROLLER)
 
     # One that lives is refused, and not touched.
     before = services(CONTROLLER)
-    status, told = site.gpuops_status("restore-head", str(archive), "--host", CONTROLLER)
-    assert status == 2 and "of its own" in told, told
+    assert "of its own" in site.called(*restore, status=2)
     assert services(CONTROLLER) == before
 
     lab("reset", CONTROLLER)
-    status, told = site.gpuops_status("restore-head", str(archive), "--host", CONTROLLER, "--check")
-    assert status == 0 and "would be put back: slurm" in told, told
+    assert "would be put back: slurm" in site.called(*restore, "--check")
     assert "/var/lib/slurm" not in lab("changes", CONTROLLER)
-    status, told = site.gpuops_status("restore-head", str(archive), "--host", CONTROLLER)
-    assert status == 0, told
+    site.called(*restore)
     site.converge()
 
     until(lambda: state(job) == "RUNNING", 120, lambda: state(job))
@@ -84,9 +79,8 @@ def test_a_job_goes_on_when_its_head_is_put_back_onto_a_bare_machine(site: Site,
     assert "RUNNING" in ssh(CONTROLLER, f"sacct --noheader --parsable2 --format=State --jobs={job}")
 
     before = services(CONTROLLER)
-    status, told = site.gpuops_status("restore-head", str(archive), "--host", CONTROLLER)
-    assert status == 0 and "nothing changed" in told, told
+    assert "nothing changed" in site.called(*restore)
     again = site.run()
-    assert again.rc == 0 and not again.changed(CONTROLLER), again.tail()
+    assert (again.rc, again.changed(CONTROLLER)) == (0, 0), again.tail()
     assert services(CONTROLLER) == before
     assert ssh(CONTROLLER, f"scancel {job} {waiting}; srun hostname").strip() == NODE

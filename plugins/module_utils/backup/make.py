@@ -112,11 +112,12 @@ class _Packing:
         if not self._part.has(path) or any(path in (one, *(one + end for end in BESIDE)) for one in self._part.sqlite):
             return
         try:
-            with host_files.place(path) as there:
+            # An operator's own links lead where he keeps things.
+            with host_files.place(path, follow=True) as there:
                 status = there.status()
         except FileNotFoundError:
             status = None
-        if status is not None and stat.S_ISDIR(status.st_mode):
+        if status is not None and stat.S_ISDIR(status.st_mode) and not os.path.islink(path):
             self._found.rows.append(Row.of(DIRECTORY, path, status))
             self._take_below(path)
         elif status is None or stat.S_ISREG(status.st_mode):
@@ -138,7 +139,7 @@ class _Packing:
     def _take_file(self, path: str) -> None:
         for attempt in range(TRIES):
             try:
-                with host_files.place(path) as there, os.fdopen(there.open(), "rb") as file:
+                with host_files.place(path, follow=True) as there, os.fdopen(there.open(), "rb") as file:
                     status = os.fstat(file.fileno())
                     with tempfile.SpooledTemporaryFile(max_size=32 << 20, dir=self._private) as content:
                         shutil.copyfileobj(file, content, archive.CHUNK)

@@ -41,11 +41,11 @@ UNIT_S = 180
 def opened(path: str, wanted: Sequence[Part], replace: bool, run: Run, state: str = STATE) -> Iterator[Restore]:
     """An archive, read and compared. Raises Refused and OSError.
 
+    :param path: in a directory that nobody else opens; it is unpacked there.
     :param wanted: the parts of this host as the inventory has them today.
     :param replace: whether what is there may go; it is kept in an archive.
     """
-    host_files.make_directories(state, 0o700)
-    with tempfile.TemporaryDirectory(dir=state) as private:
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as private:
         yield Restore(archive.read(path, private), private, wanted, replace, run, state)
 
 
@@ -95,6 +95,7 @@ class Restore:
     def put_back(self) -> list[str]:
         """The names of the parts that were put back. Nothing but what problems() has let pass may come here."""
         due = self.due()
+        host_files.make_directories(self._state, 0o700)
         if self._replace and any(
             self._state_of(part) != BEGUN and self._occupied_by(part, packed) for part, packed in due
         ):

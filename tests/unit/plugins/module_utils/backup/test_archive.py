@@ -108,14 +108,22 @@ def test_what_is_put_in_comes_out_on_a_bare_host_once(host: Host) -> None:
 
 def test_files_are_read_before_directories_and_nothing_but_files(host: Host) -> None:
     fill(host)
-    (host.state / "passwd").symlink_to("/etc/passwd")
+    (host.base / "elsewhere").write_text("kept elsewhere")
+    (host.state / "own").symlink_to(host.base / "elsewhere")
+    (host.state / "loop").symlink_to(host.state)
     os.mkfifo(host.state / "pipe")
     (host.state / "backups").mkdir()
     (host.state / "backups" / "old").touch()
     manifest = host.make(host.part(leave_out=(str(host.state / "backups"),)))
     rows = [Path(row.path).name for row in manifest.parts[0].rows]
-    assert rows == ["state", "job_state", "hash.1", "script"]
-    assert sorted(manifest.parts[0].passed_over) == [str(host.state / "passwd"), str(host.state / "pipe")]
+    assert rows == ["state", "job_state", "own", "hash.1", "script"]
+    assert sorted(manifest.parts[0].passed_over) == [str(host.state / "loop"), str(host.state / "pipe")]
+
+
+def test_a_link_that_a_service_made_is_not_followed(host: Host) -> None:
+    (host.state / "shadow").symlink_to("/etc/shadow")
+    host.state.chmod(0o777)
+    assert host.make().parts[0].passed_over == [str(host.state / "shadow")]
 
 
 def test_a_database_is_copied_whole_while_it_is_written(host: Host) -> None:
@@ -139,7 +147,7 @@ def test_a_host_with_state_of_its_own_is_refused_and_left_as_it_is(host: Host) -
     host.make()
     (host.state / "job_state").write_text("newer")
     before = content(host.state)
-    with pytest.raises(Refused, match="has a slurm of its own: .*job_state"):
+    with pytest.raises(Refused, match=r"has a slurm of its own: .*job_state"):
         host.put_back()
     assert content(host.state) == before
 
