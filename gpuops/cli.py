@@ -37,6 +37,8 @@ COMMANDS = {
     "drain": "gpuops.commands.drain:drain",
     "restore": "gpuops.commands.drain:restore",
     "reconcile": "gpuops.commands.reconcile:reconcile",
+    "backup": "gpuops.commands.backup:backup",
+    "restore-head": "gpuops.commands.backup:restore_head",
     "clear": "gpuops.commands.reconcile:clear",
 }
 

@@ -218,6 +218,15 @@ STAGES = (
         loss="its metrics, alerts or logs",
         needs=("preflight",),
     ),
+    Stage(
+        name="backup",
+        short_title="backup",
+        tag="backup",
+        roles=("backup",),
+        groups=("backup_hosts",),
+        loss="archives of what it alone knows",
+        needs=("preflight",),
+    ),
 )
 
 # They work for other roles, so what they do belongs to the stage that is under way.
