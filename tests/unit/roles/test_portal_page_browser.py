@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +33,19 @@ def site(**changed: Any) -> dict[str, Any]:
     def lease(user: str, what: str, gpus: int, ago: float) -> dict[str, Any]:
         return {"job": "7", "what": what, "user": user, "gpus": gpus, "since": now - ago, "until": now + 7200}
 
+    def tiles(name: str, *leases: dict[str, Any]) -> list[dict[str, Any]]:
+        if name == "gpu2":
+            # What the scheduler alone knows.
+            has = [{key: lease[key] for key in ("user", "since", "until")} for lease in leases]
+            return [*has, {"held": True}, {}, {}]
+        gib = 1 << 30
+        does = {"model": "NVIDIA A100-SXM4-80GB", "use": 0.87, "used": 12 * gib, "total": 80 * gib, "celsius": 63.4}
+        rows = [{"minor": number, "verdict": "ok", "reasons": [], **does} for number in range(4)]
+        for row in rows[:2] if leases else []:
+            row.update({key: leases[0][key] for key in ("user", "since", "until")})
+        rows[3].update(verdict="fatal" if name == "gpu3" else "degraded", reasons=["xid_79", "pcie_width"])
+        return rows
+
     def node(name: str, free: int, *leases: dict[str, Any], problem: str = "") -> dict[str, Any]:
         sizes = {"cpus": 64, "free_cpus": 32, "memory_gib": 512, "free_memory_gib": 256}
         return {
@@ -40,6 +55,7 @@ def site(**changed: Any) -> dict[str, Any]:
             "free": free,
             "problem": problem,
             "leases": [*leases],
+            "tiles": tiles(name, *leases),
             **sizes,
         }
 
@@ -81,12 +97,14 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
-        def drawn(found: dict[str, Any] | int, width: int = 1280, scheme: str = "light", axe: bool = False) -> Any:
+        def drawn(
+            found: dict[str, Any] | int, width: int = 1280, scheme: str = "light", axe: bool = False, *more: str
+        ) -> Any:
             page = browser.with_axe(PAGE.replace("<title>", NO_POLICY, 1), READY) if axe else PAGE
             answers["/hub/now"] = (200, "text/html; charset=utf-8", page)
             text = json.dumps(found) if isinstance(found, dict) else ""
             answers["/hub/now/data"] = (200 if text else int(str(found)), "application/json", text)
-            words = ("--virtual-time-budget=6000", "--dump-dom", "--enable-logging=stderr")
+            words = ("--virtual-time-budget=6000", "--dump-dom", "--enable-logging=stderr", *more)
             address = f"http://127.0.0.1:{server.server_port}/hub/now"
             return browser.draw(chromium, address, profile, width, browser.SCHEMES[scheme], *words)
 
@@ -103,12 +121,25 @@ def test_it_shows_who_has_what_since_when_and_who_waits(look: Callable[..., Any]
     text = text_of(look(site()))
     assert "3 GPUs free. You have 2." in text
     assert re.search(r"gpu1 a100 2 of 4 .* alice \(you\) ?: 2 GPUs, session \(7\) for 1 h 30 min, since", text)
+    does = "NVIDIA A100-SXM4-80GB 87 % 12.0 of 80 GiB 63 \u00b0C"
+    assert re.search(rf"GPU 0 ok {does} alice \(you\) since .* until .* GPU 2 ok {does} free", text)
+    assert f"GPU 3 fatal {does} xid_79, pcie_width nobody has it" in text
+    assert "A GPU bob since" in text
+    assert "A GPU out of service nobody has it A GPU free" in text
     assert "bob : 3 GPUs" in text
     assert "for 2 days" in text
     assert "Takes no jobs: the reconciler drained it: GPU 3 has memory errors" in text
     assert "carol sweep (9) 2 no node has room" in text
     assert "1 job of 5" in text
     assert "A GPU of your session is out of order: GPU-1 (xid_79)." in text
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (500, "dark")])
+def test_it_is_drawn_for_a_desk_and_a_phone(look: Callable[..., Any], tmp_path: Path, width: int, scheme: str) -> None:
+    """`GPUOPS_SCREENS=/tmp/screens` keeps the pictures, to look at."""
+    file = Path(os.environ.get("GPUOPS_SCREENS") or tmp_path) / f"tiles-{width}-{scheme}.png"
+    look(site(), width, scheme, False, f"--screenshot={file.resolve()}")
+    assert browser.size(file) == (width, 2000)
 
 
 def test_names_stay_text(look: Callable[..., Any]) -> None:
