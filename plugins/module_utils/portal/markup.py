@@ -126,7 +126,7 @@ def options(
     is_open = bool(wrong) or request not in dict(presets).values()
     rows += _presets(request, presets, is_open) if presets else []
     rows.append(f'<details class="mb-3" id="portal-details"{" open" if is_open else ""}>')
-    rows.append("<summary>Model, cores, memory, hours, environment</summary>")
+    rows.append("<summary>GPUs, model, cores, memory, hours and environment</summary>")
     for name, (label, least) in form.NUMBERS.items():
         most, unit, value = getattr(limits, name), UNITS.get(name, ""), getattr(request, name)
         told = f"{label}{f' in {unit}' if unit else ''}"
