@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -60,7 +61,7 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def look(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+def look(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     """JupyterLab as Chromium has drawn it."""
     program = portal_programs.environment() / "bin" / "jupyter-lab"
     if not program.is_file():
@@ -96,8 +97,8 @@ def look(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
             assert time.monotonic() < end, (base / "log").read_text()
             time.sleep(1)
 
-        def drawn() -> str:
-            options = ("--virtual-time-budget=30000", "--dump-dom")
+        def drawn(*more: str) -> str:
+            options = ("--virtual-time-budget=30000", "--dump-dom", *more)
             return browser.draw(chromium, address, base / "profile", 1280, browser.SCHEMES["light"], *options).stdout
 
         yield drawn
@@ -136,10 +137,14 @@ def test_a_gpu_that_is_out_of_order_is_told_without_an_offer_to_keep_it(hub: Hub
     assert "Keep it" not in page
 
 
-def test_the_time_that_is_left_and_what_the_gpus_do_stand_at_the_top(hub: Hub, look: Callable[[], str]) -> None:
+def test_the_time_that_is_left_and_what_the_gpus_do_stand_at_the_top(
+    hub: Hub, look: Callable[..., str], tmp_path: Path
+) -> None:
+    """`GPUOPS_SCREENS=/tmp/screens` keeps the picture, to look at."""
+    file = Path(os.environ.get("GPUOPS_SCREENS") or tmp_path) / "lab.png"
     line = "3 h 12 min left \u00b7 GPU 87 % \u00b7 <b>12.3</b> of 80 GiB of GPU memory"
     hub.told = {"": {"level": "keep", "now": "of another"}, "second": {"level": "keep", "now": line}}
-    page = look()
+    page = look(f"--screenshot={file.resolve()}")
     assert 'id="baremetal-gpu-portal-now"' in page
     assert "3 h 12 min left \u00b7 GPU 87 % \u00b7 &lt;b&gt;12.3&lt;/b&gt; of 80 GiB of GPU memory</a>" in page
     assert "of another" not in page
