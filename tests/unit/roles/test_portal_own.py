@@ -25,6 +25,7 @@ from tests.unit.project.tree import ROOT
 from tests.unit.roles import portal_site
 from tests.unit.roles.portal_browser import Browser
 from tests.unit.roles.portal_site import PEOPLE, Portal, job_of, ready, server_of, stop
+from tests.unit.roles.test_portal_idle import SAMPLE, send, token_of
 from tests.unit.roles.test_portal_page_browser import NO_POLICY
 
 pytestmark = pytest.mark.slow
@@ -348,9 +349,47 @@ def test_a_form_that_is_refused_comes_back_with_what_is_wrong_beside_its_field(a
     assert "Cores is" not in alice.get("/hub/spawn/alice/second").text
 
 
+def computes(portal: Portal, bob: Browser) -> None:
+    """A session of bob that has told what its GPUs do."""
+    if not server_of(bob, "bob"):
+        bob.start(gpus="2")
+        ready(portal, bob, "bob")
+    gpus = [{"use": use, "used_mib": used, "total_mib": 81920} for use, used in ((0.87, 12595), (0.34, 40960))]
+    told = {**SAMPLE, "gpus": gpus}
+    assert send(portal, told, Authorization=f"token {token_of(portal, 'bob')}") == 200
+
+
+def test_the_home_page_tells_what_the_gpus_of_a_session_do_and_how_long_it_lasts(portal: Portal, bob: Browser) -> None:
+    def seen() -> str:
+        # The session itself tells every while that it sees no GPU.
+        computes(portal, bob)
+        return text_of(bob.get("/hub/home").text)
+
+    line = "2 GPUs 34 to 87 % \u00b7 52.3 of 160 GiB of GPU memory"
+    page = portal.until(lambda: line in (page := seen()) and page, 60, "it is not told")
+    assert re.search(rf"[0-9]+ min left \u00b7 {line} Open Stop", page)
+    assert bob.get("/hub/portal/idle").json()[""]["stops"] is False
+
+
+def test_what_ended_last_is_started_again_with_one_button(portal: Portal) -> None:
+    browser = of(portal, NEARLY)
+    assert "again:" not in browser.get("/hub/home").text
+    browser.start(gpus="1", hours="3")
+    ready(portal, browser, NEARLY)
+    stop(portal, browser, NEARLY)
+    page = browser.get("/hub/home")
+    assert "Start again: 1 GPU, 1 core, 1 GiB, 3 hours, default" in text_of(page.text)
+    fields = dict(re.findall(r'<input type="hidden" name="([a-z_]+)" value="([^"]*)">', page.text))
+    action = re.search(r'action="(/hub/spawn/[^?"]*)', page.text)
+    assert action
+    browser.post(action[1], page, **fields)
+    ready(portal, browser, NEARLY)
+    stop(portal, browser, NEARLY)
+
+
 @pytest.mark.parametrize(
     ("name", "path", "told"),
-    [("home", "/hub/home", "Your home"), ("form", "/hub/spawn/alice/second", "Start"), ("now", "/hub/now", "gpu1")],
+    [("home", "/hub/home", "87 %"), ("form", "/hub/spawn/alice/second", "Start"), ("now", "/hub/now", "gpu1")],
 )
 def test_the_pictures_of_the_docs_show_the_pages(
     portal: Portal,
@@ -365,11 +404,11 @@ def test_the_pictures_of_the_docs_show_the_pages(
 ) -> None:
     """`GPUOPS_PICTURES=docs/pictures` draws those of the docs anew."""
     holds(portal, "alice", 42)
-    if not server_of(bob, "bob"):
-        bob.start(gpus="2")
-        ready(portal, bob, "bob")
+    holds(portal, "bob", 42)
+    computes(portal, bob)
     file = Path(os.environ.get("GPUOPS_PICTURES") or tmp_path) / f"portal-{name}.png"
-    done = drawn(alice, path, 1000, "light", f"--screenshot={file.resolve()}", "--window-size=1000,900")
+    who = bob if name == "home" else alice
+    done = drawn(who, path, 1000, "light", f"--screenshot={file.resolve()}", "--window-size=1000,900")
     assert told in done.stdout
     assert chromium.size(file) == chromium.size(ROOT / "docs" / "pictures" / file.name) == (1000, 900)
 
