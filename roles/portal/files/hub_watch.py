@@ -97,7 +97,8 @@ class Watch:
         :param stop: ends the session.
         """
         watched = await self.of(spawner)
-        await self._learn_end(spawner, watched)
+        if watched.until is None:
+            await self._learn_end(spawner, watched)
         is_looked_at = time.time() - watched.looked_at < LOOKS_S
         next_s = min(self._settings["sample_s"], samples.LOOKED_S if is_looked_at else samples.INTERVAL_S)
         before = watched.failed
