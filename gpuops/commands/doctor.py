@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``gpuops doctor HOST``: why a host fails."""
+"""``gpuops doctor``: why hosts fail."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def last_failure(site: Site, host: str) -> dict[str, Any] | None:
 
 
 def doctor_command(
-    host: Annotated[str, typer.Argument(help="A host of the inventory.")],
+    host: Annotated[str, typer.Argument(help="A host of the inventory; all of them if left out.")] = "",
     inventory: InventoryOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     words: WordsArgument = None,
 ) -> None:
-    """Examine a host and print why it fails: cause, evidence and remedy.
+    """Examine a host, or all, and print why it fails: cause, evidence and remedy.
 
     Looks at the way to the host, at preflight, driver, GPUs, agent and Slurm, at
     units that failed, and at what earlier runs left behind. Changes nothing.
@@ -51,46 +51,60 @@ def doctor_command(
     that of the first cause: 10 name, 11 network, 12 host_key, 13 login,
     14 become, 15 python, 20 preflight, 30 driver, 31 gpu_fatal,
     32 gpu_degraded, 33 agent, 34 slurm, 40 unit, 41 left_over, 50 last_run,
-    60 unknown.
+    60 unknown. Of several hosts it is the lowest.
 
     Examples:
+
+      gpuops doctor
 
       gpuops doctor a100-3
 
       gpuops doctor a100-3 --json -- --ask-become-pass
     """
+    # Options for Ansible alone, without a host: `gpuops doctor -- -e x=y`.
+    given = words or []
+    if host.startswith("-"):
+        host, given = "", [host, *given]
     try:
         site = find(inventory)
-        _everyone, chosen = hosts_of(site.inventory, host)
+        _everyone, chosen = hosts_of(site.inventory, host or "all")
     except (SiteError, InventoryError) as wrong:
         typer.echo(f"gpuops doctor: {wrong}", err=True)
         raise typer.Exit(session.USAGE) from wrong
-    if chosen != [host]:
+    if host and chosen != [host]:
         names = ", ".join(chosen[:5])
         typer.echo(f"gpuops doctor: {host} is no single host but {names}; name one of them", err=True)
         raise typer.Exit(session.USAGE)
-    reader = doctor.Reader(host)
+    if not host:
+        typer.echo(f"examining {len(chosen)} {'host' if len(chosen) == 1 else 'hosts'} …", err=True)
+    readers = doctor.Readers(chosen)
     stopper = runner.Stopper(lambda count: None)
-    passwords = passwords_for(words or [])
-    redact = redactor(site, words or [], passwords.values())
+    passwords = passwords_for(given)
+    redact = redactor(site, given, passwords.values())
     with tempfile.TemporaryDirectory(prefix="gpuops-doctor-") as private:
         runner.run(
             site,
             Path(private) / "ansible-runner",
-            reader.take,
+            readers.take,
             stopper,
             playbook=playbooks.DOCTOR,
             limit=host,
-            options=["-e", "target_hosts=all", *(words or [])],
+            options=["-e", "target_hosts=all", *given],
             passwords=passwords,
             redact=redact.document,
         )
     if stopper.count:
         raise typer.Exit(session.INTERRUPTED)
-    findings = reader.findings(redact.document(last_failure(site, host)))
+    found = {
+        name: reader.findings(redact.document(last_failure(site, name))) for name, reader in readers.readers.items()
+    }
+    documents = [doctor.as_json(name, readers.readers[name], rows) for name, rows in found.items()]
     if as_json:
-        print(json.dumps(redact.document(doctor.as_json(host, reader, findings)), indent=2))
+        print(json.dumps(redact.document(documents[0] if host else {"hosts": documents}), indent=2))
     else:
         shown = screen.Quiet(redact)
-        shown.lines(doctor.lines(host, reader, findings, shown.width))
-    raise typer.Exit(doctor.exit_status(findings))
+        if host:
+            shown.lines(doctor.lines(host, readers.readers[host], found[host], shown.width))
+        else:
+            shown.lines(doctor.lines_of_all(readers, found, shown.width))
+    raise typer.Exit(min((doctor.exit_status(rows) for rows in found.values() if rows), default=0))

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from gpuops.init import answers, discover, files, proposal, users
 from gpuops.run import session
 
@@ -69,6 +70,8 @@ def prompted(given: dict[str, Any]) -> dict[str, Any]:
 def _people(path: Path) -> dict[str, Any]:
     try:
         return users.file(path)
+    except Refused as wrong:
+        raise answers.AnswersError([str(wrong)]) from wrong
     except (OSError, UnicodeDecodeError) as failure:
         raise answers.AnswersError([f"{path} cannot be read: {failure}"]) from failure
 

@@ -48,16 +48,21 @@ def plan_command(
     inventory: InventoryOption = None,
     limit: LimitOption = "",
     tags: TagsOption = "",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show every package, file and unit, host by host.")
+    ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show differences of files too.")] = False,
     playbook: PlaybookOption = playbooks.SITE,
     shards: ShardsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     words: WordsArgument = None,
 ) -> None:
-    """Show what gpuops up would do, host by host, and change nothing.
+    """Show what gpuops up would do, and change nothing.
 
-    Runs preflight and the stages with --check --diff. What would be installed,
-    changed, rebooted or wiped is named; hosts with one plan are printed together.
+    Runs preflight and the stages with --check --diff. Says what is refused,
+    wiped and rebooted, and by subsystem what is installed, changed and
+    restarted. With --verbose everything is named, host by host; hosts with one
+    plan are printed together.
 
     Exit status: 0 every host was planned, 2 problems were found on hosts, 4
     hosts could not be reached, 6 both, 1 Ansible came to no host, 64 wrong
@@ -66,6 +71,8 @@ def plan_command(
     Examples:
 
       gpuops plan
+
+      gpuops plan --verbose
 
       gpuops plan --limit stor1 --tags storage --diff
     """
@@ -110,7 +117,14 @@ def plan_command(
         typer.echo(f"gpuops plan: Ansible came to no host. Its output:\n{outcome.output}", err=True)
     else:
         shown = screen.Quiet(redact)
-        shown.lines(host_plans.lines(outcome.run, reader, shown.width, diff))
+        whole = verbose or diff
+        if whole:
+            shown.lines(host_plans.lines(outcome.run, reader, shown.width, diff))
+        else:
+            shown.lines(host_plans.brief(outcome.run, reader, shown.width))
         shown.lines([[("plain", "")], [("plain", host_plans.total(outcome.run, reader))]])
-        shown.lines([[("faint", text)] for text in (last, f"output: {outcome.directory / records.OUTPUT}") if text])
+        more = "" if whole else "every package, file and unit: `gpuops plan --verbose`"
+        shown.lines(
+            [[("faint", text)] for text in (last, more, f"output: {outcome.directory / records.OUTPUT}") if text]
+        )
     raise typer.Exit(outcome.status)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,6 +36,9 @@ CAUSES = {
     "last_run": (50, "the last run failed there, and nothing is found now"),
     "unknown": (60, "the host could not be examined"),
 }
+
+# Hosts without a finding that are named.
+MOST_NAMES = 20
 
 # Messages of ssh and sudo, in small letters -> cause.
 _MESSAGES = (
@@ -290,6 +293,18 @@ def as_json(host: str, reader: Reader, findings: list[Finding]) -> dict[str, Any
     }
 
 
+class Readers:
+    """Takes the events of a run for many hosts; each has a Reader."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self.readers = {host: Reader(host) for host in hosts}
+
+    def take(self, event: events.Event) -> None:
+        reader = self.readers.get(event.host) if isinstance(event, events.HostResult) else None
+        if reader is not None:
+            reader.take(event)
+
+
 def lines(host: str, reader: Reader, findings: list[Finding], width: int) -> list[Line]:
     """The findings in words."""
     out: list[Line] = []
@@ -305,4 +320,17 @@ def lines(host: str, reader: Reader, findings: list[Finding], width: int) -> lis
         out.append([("good", f"{host}: nothing was found")])
     if reader.checked:
         out.append([("faint", f"checked: {', '.join(reader.checked)}")])
+    return out
+
+
+def lines_of_all(readers: Readers, found: Mapping[str, list[Finding]], width: int) -> list[Line]:
+    """The findings on many hosts: those with the most basic problem first, and one line for all without any."""
+    out: list[Line] = []
+    well = [host for host, rows_of in found.items() if not rows_of]
+    ill = sorted((host for host in found if found[host]), key=lambda host: exit_status(found[host]))
+    for host in ill:
+        out += [*lines(host, readers.readers[host], found[host], width), [("plain", "")]]
+    if well:
+        shown = ", ".join(well[:MOST_NAMES]) + (f" and {len(well) - MOST_NAMES} more" if len(well) > MOST_NAMES else "")
+        out += progress_text.wrapped("", f"{shown}: nothing was found", width, "good")
     return out

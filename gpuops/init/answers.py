@@ -50,7 +50,16 @@ _GROUPS = (
     *("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss", "ceph_clients"),
     *("prometheus_servers", "node_exporters", "log_hosts", "log_senders", "grafana_servers"),
     *("slurm_controllers", "slurm_databases", "slurm_logins", "slurm_nodes", "gpu_reconcilers", "nfs_servers"),
-    *("mesos_masters", "mesos_agents", "marathon", "portals", "registries", "registry_clients"),
+    *(
+        "mesos_masters",
+        "mesos_agents",
+        "marathon",
+        "portals",
+        "registries",
+        "registry_clients",
+        "user_software_hosts",
+        "backup_hosts",
+    ),
 )
 # Variables of Ansible that name the key, too.
 _KEY_FILES = ("ansible_ssh_private_key_file", "ansible_private_key_file")
@@ -91,6 +100,7 @@ class Answers:
     :ivar portal: the host that it is on, as ``registry`` and ``monitoring`` (which keeps the logs, too); empty for
         none, and None until it is proposed.
     :ivar users: rows of cluster_users, as ``groups`` of cluster_groups.
+    :ivar quotas: whether homes without Ceph were seen to have quotas.
     :ivar reasons: why it is so, by subject, for people to read.
     """
 
@@ -112,6 +122,7 @@ class Answers:
     users: list[dict[str, Any]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
     variables: dict[str, Any] = field(default_factory=dict)
+    quotas: bool = False
     reasons: dict[str, str] = field(default_factory=dict)
 
     def of(self, role: str) -> list[Host]:

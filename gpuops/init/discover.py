@@ -28,6 +28,8 @@ PLAYBOOK = Path(__file__).with_name("discover.yml")
 # Names of a disk that stay the same at every boot, the best first: by its own serial number, then by its port.
 _BETTER = ("wwn-", "nvme-eui.", "nvme-", "scsi-3", "ata-", "scsi-", "virtio-", "usb-")
 _NO_DISK = re.compile(r"(loop|ram|zram|dm-|sr|fd|md|nbd|mmcblk)")
+# As mounts of ext4 and xfs have it.
+_QUOTA = re.compile(r"(?:^|,)(?:quota|usrquota|uquota|usrjquota=[^,]+)(?:,|$)")
 # No host has more of them.
 MOST_GPUS, MOST_DISKS = 256, 1000
 MODEL_AT_MOST, GROUP_AT_MOST = 80, 60
@@ -51,6 +53,7 @@ class Found:
     """Facts of a host, as one printable line each.
 
     :ivar gpus: models of its GPUs, one for each.
+    :ivar quotas: where file systems with quotas of users are mounted.
     :ivar gpu: the facts with them.
     :ivar refused: facts that cannot be used, with why.
     """
@@ -59,6 +62,7 @@ class Found:
     gpus: list[str] = field(default_factory=list)
     disks: list[Disk] = field(default_factory=list)
     network: str = ""
+    quotas: tuple[str, ...] = ()
     gpu: Mapping[str, Any] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
 
@@ -90,7 +94,12 @@ def read(facts: Mapping[str, Any]) -> Found:
     gpus = [untrusted_document.text(row.get("model"), MODEL_AT_MOST) or "unknown GPU" for row in devices]
     system = " ".join(untrusted_document.text(facts.get(key), 40) for key in ("distribution", "distribution_version"))
     disks = free_disks(untrusted_document.mapping(facts.get("devices")), refused)
-    return Found(system.strip(), gpus, disks, _network(facts.get("default_ipv4"), refused), gpu, refused)
+    quotas = tuple(
+        untrusted_document.text(row.get("mount"), 200)
+        for row in untrusted_document.rows(facts.get("mounts"))
+        if _QUOTA.search(untrusted_document.text(row.get("options"), 1000))
+    )
+    return Found(system.strip(), gpus, disks, _network(facts.get("default_ipv4"), refused), quotas, gpu, refused)
 
 
 def free_disks(devices: Mapping[str, Any], refused: list[str] | None = None) -> list[Disk]:

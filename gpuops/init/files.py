@@ -19,7 +19,20 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from gpuops.init import discover, proposal
-from gpuops.init.answers import CONTROLLER, CPU, GPU, MESOS, NFS, NO_SCHEDULER, SLURM, STORAGE, Answers, Host, is_device
+from gpuops.init.answers import (
+    CEPHFS,
+    CONTROLLER,
+    CPU,
+    GPU,
+    MESOS,
+    NFS,
+    NO_SCHEDULER,
+    SLURM,
+    STORAGE,
+    Answers,
+    Host,
+    is_device,
+)
 from gpuops.inventory import snapshot
 
 INVENTORY = "inventory"
@@ -154,6 +167,10 @@ def groups(answers: Answers, found: Mapping[str, discover.Found]) -> list[Group]
     if answers.homes == NFS:
         rows.append(Group("nfs_servers", "has the homes", [answers.head]))
     rows += _scheduler(answers)
+    if answers.scheduler != NO_SCHEDULER:
+        logins = [answers.head, answers.portal or ""]
+        rows.append(Group("user_software_hosts", "compilers, MPI, tools, modules", *_compute(answers, logins)))
+        rows.append(Group("backup_hosts", "makes an archive every night of what it alone knows", [answers.head]))
     if answers.registry:
         rows += [
             Group("registries", "keeps the images of containers", [answers.registry]),
@@ -303,6 +320,7 @@ def _services(answers: Answers) -> dict[str, Any]:
     found: dict[str, Any] = {
         "all/cluster.yml": {
             "cluster_homes": answers.homes,
+            **({} if answers.homes == CEPHFS else {"nfs_homes_quota": answers.quotas}),
             **({"slurm_common_enforce": ["associations", "limits", "qos"]} if answers.scheduler == SLURM else {}),
             **({"portal_scheduler": "marathon"} if answers.portal and answers.scheduler == MESOS else {}),
         },

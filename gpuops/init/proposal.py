@@ -26,6 +26,8 @@ from gpuops.init.discover import Found
 
 # The domain of a site that has none: nobody else can have a name below it (it is reserved for private networks).
 PRIVATE_DOMAIN = "cluster.internal"
+# Where the role nfs_homes has homes by default: on the server, and on each host.
+NFS_EXPORT, HOMES = "/srv/homes", "/home"
 # No mirror of them is reliable, so there is no default.
 MESOS_SOURCES = ("mesos_common_url", "mesos_common_path", "mesos_common_repository", "mesos_common_image")
 
@@ -38,6 +40,7 @@ def settle(site: Answers, found: Mapping[str, Found]) -> dict[str, str]:
     _roles(site, found)
     former = _names(site)
     _services(site)
+    site.quotas = has_quotas(site, {former.get(name, name): name for name in (host.name for host in site.hosts)}, found)
     wrong = list(_wrong(site))
     if wrong:
         raise AnswersError(wrong)
@@ -127,6 +130,16 @@ def _services(site: Answers) -> None:
 def _apart(site: Answers) -> bool:
     """Whether a user has another home on each host."""
     return site.homes == LOCAL and len(site.hosts) > 1
+
+
+def has_quotas(site: Answers, names: Mapping[str, str], found: Mapping[str, Found]) -> bool:
+    """Whether the homes without Ceph are on file systems with quotas, as far as it was seen.
+
+    :param names: of the hosts, by those in ``found``.
+    """
+    place = {NFS: NFS_EXPORT, LOCAL: HOMES}.get(site.homes)
+    keep = {name: host for name, host in names.items() if site.homes == LOCAL or host == site.head}
+    return bool(keep) and all(name in found and place in found[name].quotas for name in keep)
 
 
 def masters(site: Answers) -> list[str]:

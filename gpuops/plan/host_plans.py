@@ -12,7 +12,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import text as line_of
 from gpuops.run import events
 
 _DISK_ACTIONS = ("ceph_osd_device", "ceph_osd_device_info")
@@ -22,6 +24,8 @@ _REBOOT = "converge_reboot_announced"
 # What a role calls the fact in which it announces a proof, after its own name.
 _PROOF = "_proof_announced"
 MOST_DIFF_LINES = 400
+# In the plan in brief.
+MOST_FAILURES, MOST_NAMES, MOST_WORDS = 6, 4, 2
 
 # (attribute, word, style), in the order in which they are printed. What cannot be undone comes first.
 SECTIONS = (
@@ -44,6 +48,7 @@ class HostPlan:
     :ivar disks: disks that hold nothing and would be taken into use.
     :ivar proofs: what is proven once that is done; it is not tried on the host as it is.
     :ivar summary: the summary of preflight of the stages to come.
+    :ivar stages: the same by stage, with the names of units that would be restarted as ``restarts``.
     """
 
     wipes: list[str] = field(default_factory=list)
@@ -56,11 +61,17 @@ class HostPlan:
     cautions: list[str] = field(default_factory=list)
     summary: list[str] = field(default_factory=list)
     diffs: list[str] = field(default_factory=list)
+    stages: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
-    def add(self, section: str, text: str) -> None:
+    def add(self, section: str, text: str, stage: str = "") -> None:
         rows = getattr(self, section)
-        if text not in rows:
-            rows.append(text)
+        whole = f"{stage}: {text}" if stage else text
+        if whole not in rows:
+            rows.append(whole)
+            self.note(section, text, stage)
+
+    def note(self, section: str, text: str, stage: str) -> None:
+        self.stages.setdefault(stage, {}).setdefault(section, []).append(text)
 
     @property
     def idle(self) -> bool:
@@ -96,7 +107,7 @@ class Reader:
             if name == _REBOOT:
                 host.add("reboots", text.strip())
             elif name.endswith(_PROOF):
-                host.add("proofs", f"{stage + ': ' if stage else ''}{text.strip()}")
+                host.add("proofs", text.strip(), stage)
 
     @staticmethod
     def _preflight(host: HostPlan, result: Mapping[str, Any]) -> None:
@@ -127,7 +138,12 @@ def _drift(host: HostPlan, result: Mapping[str, Any], stage: str) -> None:
     for section, items in mapping(result.get("drift")).items():
         for item in rows(items):
             (text,) = compare.plan({section: [item]})
-            host.add(_section_of(section, texts(item.get("actions"))), f"{stage}: {text}" if stage else text)
+            actions = texts(item.get("actions"))
+            if section == "units" and "restart" in actions:
+                host.changes.append(f"{stage}: {text}" if stage else text)
+                host.note("restarts", line_of(item.get("name")).removesuffix(".service"), stage)
+            else:
+                host.add(_section_of(section, actions), text, stage)
 
 
 def _section_of(drift_section: str, actions: list[str]) -> str:
@@ -144,7 +160,8 @@ def _change(host: HostPlan, task: str, result: Mapping[str, Any], stage: str) ->
     named = [row["_ansible_item_label"] for row in parts if isinstance(row.get("_ansible_item_label"), str)]
     headers = [row["after_header"] for row in _diff_rows(result) if isinstance(row.get("after_header"), str)]
     about = ", ".join(dict.fromkeys([*named, *headers]))
-    host.add("changes", f"{stage + ': ' if stage else ''}{task}{f' ({about})' if about else ''}")
+    for text in texts(result.get("plan")) or [f"{task}{f' ({about})' if about else ''}"]:
+        host.add("changes", text, stage)
 
 
 def _diff_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -214,6 +231,70 @@ def lines(run: progress.Run, reader: Reader, width: int, with_diffs: bool = Fals
     if idle:
         out += [[("plain", "")], *progress_text.wrapped("", f"{', '.join(idle)}: nothing to do", width, "good")]
     return out
+
+
+def brief(run: progress.Run, reader: Reader, width: int) -> list[Line]:
+    """The plan by subsystem: what is refused, wiped and rebooted, and then a line for each."""
+    out: list[Line] = []
+    failures, count = run.lasting_failures(), len(run.hosts)
+    for failure in failures[:MOST_FAILURES]:
+        out += progress_text.failure_lines(failure, width)
+    if len(failures) > MOST_FAILURES:
+        out.append([("bad", f"and {len(failures) - MOST_FAILURES} more hosts with problems")])
+    for section, word in (("wipes", "WIPE"), ("reboots", "REBOOT")):
+        hosts: dict[str, list[str]] = {}
+        for name, plan in sorted(reader.hosts.items()):
+            for text in getattr(plan, section):
+                hosts.setdefault(text, []).append(name)
+        for text, names in hosts.items():
+            out += progress_text.wrapped(f"{word:<8} ", f"{_hosts(names, count)}: {text}", width, "bad")
+    known = {stage for plan in reader.hosts.values() for stage in plan.stages}
+    order = [*(name for name in NAMES if name in known), *sorted(known.difference(NAMES))]
+    table = [row for row in ((stage, *_of_stage(stage, reader, count)) for stage in order) if row[2]]
+    first, second = (max((len(row[column]) for row in table), default=0) for column in (0, 1))
+    if out and table:
+        out.append([("plain", "")])
+    for stage, where, words in table:
+        out += progress_text.wrapped(f"{stage:<{first}}  {where:<{second}}  ", words, width)
+    idle = sorted(name for name, plan in reader.hosts.items() if plan.idle and name not in {f.host for f in failures})
+    if idle:
+        out += progress_text.wrapped("", f"{_hosts(idle, count)}: nothing to do", width, "good")
+    cautions = sum(len(plan.cautions) for plan in reader.hosts.values())
+    if cautions:
+        out.append([("changed", f"{cautions} {'caution' if cautions == 1 else 'cautions'} of preflight: --verbose")])
+    return out
+
+
+def _hosts(names: list[str], count: int) -> str:
+    if len(names) == count > 1:
+        return f"all {len(names)} hosts"
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _of_stage(stage: str, reader: Reader, count: int) -> tuple[str, str]:
+    """Whose hosts a stage would change, and what on all of them together."""
+    found: dict[str, dict[str, None]] = {}
+    names = []
+    for name, plan in sorted(reader.hosts.items()):
+        sections = plan.stages.get(stage, {})
+        if any(sections.get(section) for section in ("installs", "removes", "disks", "changes", "restarts")):
+            names.append(name)
+        for section, told in sections.items():
+            found.setdefault(section, {}).update(dict.fromkeys(told))
+    words = [
+        f"{verb} {len(found[section])} {'package' if len(found[section]) == 1 else 'packages'}"
+        for section, verb in (("installs", "install"), ("removes", "REMOVE"))
+        if found.get(section)
+    ]
+    if found.get("disks"):
+        words.append(f"take {len(found['disks'])} {'disk' if len(found['disks']) == 1 else 'disks'} into use")
+    changes = list(found.get("changes", {}))
+    if changes:
+        words.append(f"{len(changes)} changes" if len(changes) > MOST_WORDS else "; ".join(changes))
+    if found.get("restarts"):
+        words.append(f"RESTART {', '.join(found['restarts'])}")
+    return _hosts(names, count), ", ".join(words)
 
 
 def _state(plan: HostPlan) -> str:

@@ -16,6 +16,7 @@ from gpuops import __version__
 from gpuops.report import drawings
 from gpuops.run import events, host_reports, playbooks, records
 from gpuops.site import Site
+from gpuops.status.document import SERVICES
 
 VERSION = 1
 # Where the role gpu_verify leaves its reports by default, in what gpuops remembers.
@@ -153,6 +154,7 @@ def gather(
         "mesos": status["mesos"],
         "slurm": status["slurm"],
         "portal": status["portal"],
+        **{name: status[name] for name in SERVICES},
         "leases": status["leases"],
         "run": run,
     }

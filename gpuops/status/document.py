@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -38,8 +39,16 @@ _WORST = (FATAL, UNREACHABLE, UNKNOWN, DEGRADED, OK, NO_GPU)
 NODES = "gpu_cluster"
 STORAGE, ZOOKEEPER, MESOS, SLURM = "ceph_mons", "zookeeper", "mesos_masters", "slurm_controllers"
 PORTAL = "portals"
+# Parts of which no more is known than whether their services work, and the groups of their hosts.
+SERVICES = {
+    "homes": "nfs_servers",
+    "registry": "registries",
+    "monitoring": "prometheus_servers",
+    "logs": "log_hosts",
+}
 # The parts of a site beside its nodes, in the order in which they are shown.
-PARTS = ("storage", "zookeeper", "mesos", "slurm", "portal")
+PARTS = ("slurm", "mesos", "zookeeper", "storage", "homes", "portal", "registry", "monitoring", "logs")
+GROUPS = (NODES, STORAGE, ZOOKEEPER, MESOS, SLURM, PORTAL, *SERVICES.values())
 # Of a job on a host. More than that no host has.
 GPUS_AT_MOST = 64
 JOB_TEXTS = ("id", "name", "user", "account", "partition", "qos", "state", "waits", "reason", "waits_for")
@@ -64,6 +73,7 @@ class Reader:
         self._nodes: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, list[dict[str, Any]]] = {}
         self._results: dict[str, dict[str, Any]] = {}
+        self._services: dict[str, dict[str, dict[str, Any]]] = {}
         self._unreached: dict[str, dict[str, str]] = {}
 
     def take(self, event: events.Event) -> None:
@@ -81,6 +91,8 @@ class Reader:
             self._processes[host] = processes(str(result.get("stdout") or ""))
         elif event.ran("ceph"):
             self._results["df"] = result
+        elif event.task.action == "services_info":
+            self._services.setdefault(line(result.get("part")), {})[host] = result
         else:
             self._results[event.task.action] = result
 
@@ -96,6 +108,7 @@ class Reader:
             "mesos": _part("mesos", self._mesos),
             "slurm": _part("slurm", lambda: self._slurm(nodes)),
             "portal": _part("portal", self._portal),
+            **{name: _part(name, functools.partial(self._service, name)) for name in SERVICES},
         }
         states = [node["state"] for node in nodes] + [part["state"] for part in parts.values() if part is not None]
         down = [f"{node['name']} ({node['state']})" for node in nodes if node["state"] in (UNREACHABLE, UNKNOWN)]
@@ -338,6 +351,19 @@ class Reader:
             "problem": None,
         }
 
+    def _service(self, name: str) -> dict[str, Any] | None:
+        """A part that works while its services do, on each of its hosts."""
+        group, results = SERVICES[name], self._services.get(name, {})
+        hosts = self._groups.get(group, [])
+        lost = [host for host in hosts if host in self._unreached]
+        if not results:
+            problem = self._missing(group) if self._has(group) else None
+            return problem and {"state": UNREACHABLE, "hosts": hosts, "problems": [], "problem": problem}
+        problems = [row for result in results.values() for row in _problems(result)]
+        state = UNREACHABLE if lost else FATAL if problems else OK
+        problem = self._unreached[lost[0]] if lost else None
+        return {"state": state, "hosts": hosts, "problems": problems, "problem": problem}
+
     def _held(self, job: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The GPUs that a holder keeps out of service, and the code of what is wrong with each."""
         found, uuids = [], self._uuids()
@@ -467,6 +493,7 @@ _NOTHING: dict[str, dict[str, Any]] = {
     "mesos": {"leader": None, "agents": [], "tasks": []},
     "slurm": {"nodes": [], "partitions": [], "jobs": [], "waiting_total": 0, "held": []},
     "portal": {"host": None, "hub": None, "proxy": None, "sessions": None},
+    **{name: {"hosts": []} for name in SERVICES},
 }
 
 

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
-from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, PARTS, UNKNOWN, UNREACHABLE
+from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, PARTS, SERVICES, UNKNOWN, UNREACHABLE, worst
 from gpuops.status.table import table
 
 # The jobs that wait and are shown.
@@ -34,24 +35,38 @@ def size(count: float | None) -> str:
 
 
 def lines(document: Mapping[str, Any], width: int) -> list[Line]:
-    """The state in words."""
-    out = _node_lines(document["nodes"], width)
+    """The state in words: a line for each part, and then what there is to know of it."""
+    parts = {name: _PARTS[name](document[name], width) for name in PARTS if document[name] is not None}
     tasks = (document["mesos"] or {}).get("tasks") or []
-    for name in PARTS:
-        part = document[name]
-        if part is not None:
-            out.append([("plain", "")])
-            out += _PARTS[name](part, width)
-        if name == "mesos":
-            out += [_task_line(task) for task in tasks]
+    if tasks:
+        parts["mesos"] += [_task_line(task) for task in tasks]
+    out: list[Line] = [_nodes_head(document["nodes"]), *(told[0] for told in parts.values()), [("plain", "")]]
+    out += _node_lines(document["nodes"], width)
+    for name, told in parts.items():
+        if told[1:]:
+            out += [[("plain", "")], [("faint", name)], *told[1:]]
     if document["leases"]:
         out += [[("plain", "")], *_lease_lines(document["leases"], document["time"], width)]
     out += [[("plain", "")], _total(document)]
     return out
 
 
-def _node_lines(nodes: Iterable[Mapping[str, Any]], width: int) -> list[Line]:
+def _nodes_head(nodes: Iterable[Mapping[str, Any]]) -> Line:
     rows = list(nodes)
+    gpus = [_doing(gpu, row) for row in rows for gpu in row["gpus"]]
+    told = Counter(gpus)
+    state = worst(row["state"] for row in rows)
+    ill = sum(1 for row in rows if row["state"] not in (OK, NO_GPU))
+    text = f": {len(rows)} {'host' if len(rows) == 1 else 'hosts'}" + (f", {ill} not well" if ill else "")
+    if gpus:
+        text += f"; {len(gpus)} {'GPU' if len(gpus) == 1 else 'GPUs'}: "
+        text += ", ".join(f"{count} {what}" for what in DOING if (count := told[what]))
+    return _head("nodes", {"state": state}, text)
+
+
+def _node_lines(nodes: Iterable[Mapping[str, Any]], width: int) -> list[Line]:
+    # What is wrong comes first.
+    rows = sorted(nodes, key=lambda row: row["state"] in (OK, NO_GPU))
     if not rows:
         return [[("faint", "no nodes: the inventory has no group gpu_cluster")]]
     first = max(4, *(len(row["name"]) for row in rows))
@@ -282,12 +297,19 @@ def _when(seconds: float | None, now: float) -> str:
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
 
 
-_PARTS = {
+def _service_lines(name: str, part: Mapping[str, Any], width: int) -> list[Line]:
+    out = [_head(name, part, f": {', '.join(part['hosts'])}" if part["hosts"] else "")]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    return out + _problems(part["problems"], None, width)
+
+
+_PARTS: dict[str, Callable[[Mapping[str, Any], int], list[Line]]] = {
     "storage": _storage_lines,
     "zookeeper": _zookeeper_lines,
     "mesos": _mesos_lines,
     "slurm": _slurm_lines,
     "portal": _portal_lines,
+    **{name: functools.partial(_service_lines, name) for name in SERVICES},
 }
 
 

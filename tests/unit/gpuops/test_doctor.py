@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -170,6 +171,21 @@ def test_silence_is_no_health():
     assert [row.cause for row in findings] == ["unknown"]
 
 
+def test_of_many_hosts_the_most_basic_problem_comes_first_and_those_that_are_well_are_one_line():
+    readers = doctor.Readers(["g1", "g2", "g3", "g4"])
+    for name in ("g1", "g3"):
+        for row in well():
+            readers.take(dataclasses.replace(row, host=name))
+    readers.take(event("ok", cmd=UNITS, stdout="docker.service loaded failed failed Docker", host="g2"))
+    readers.take(event("unreachable", host="g4", msg="ssh: connect to host g4 port 22: Connection refused"))
+    readers.take(event("ok", FACTS, host="of another site"))
+    found = {name: reader.findings() for name, reader in readers.readers.items()}
+    said = "\n".join(progress_text.plain(line) for line in doctor.lines_of_all(readers, found, 100))
+    assert said.index("network: g4") < said.index("unit: g2")
+    assert "remedy:" in said
+    assert said.endswith("g1, g3: nothing was found")
+
+
 def test_the_exit_statuses_are_documented_where_people_look(bench):
     page = (ROOT / "docs/gpuops.md").read_text()
     shown = " ".join(bench.call("doctor", "--help").stdout.split())
@@ -191,6 +207,18 @@ def test_as_it_is_called(bench):
     assert done.returncode == document["status"]
     assert "preflight" in document["checked"]
     assert "driver and GPUs" in document["checked"]
+
+
+def test_without_a_host_all_are_examined(bench):
+    bench.hosts(here=HERE, dead=DEAD)
+    done = bench.call("doctor")
+    assert done.returncode == 11, done.stdout + done.stderr
+    assert "examining 2 hosts" in done.stderr
+    assert "network: dead" in done.stdout
+    assert re.search(r"here", done.stdout)
+    done = bench.call("doctor", "--json")
+    document = json.loads(done.stdout)
+    assert {row["host"]: row["status"] for row in document["hosts"]}["dead"] == 11
 
 
 @pytest.mark.parametrize("host", ["nobody", "all"])

@@ -147,7 +147,7 @@ def test_what_an_operator_says_comes_back_as_it_was_said():
         ({"hosts": {"a": {"role": "cpu"}}, "variables": {"a: b": 1}}, "variables has 'a: b', which is not a name"),
         ({"hosts": {"a": {"role": "cpu", "variables": {"x y": 1}}}}, "host a: variables has 'x y'"),
         ({"hosts": {"a": {"role": "cpu"}}, "user": "-x"}, "user is '-x'"),
-        ({"hosts": {"a": {"role": "cpu"}}, "users": ["a b"]}, "users has 'a b'"),
+        ({"hosts": {"a": {"role": "cpu"}}, "users": ["a b"]}, "cluster_users has 'a b'"),
     ],
 )
 def test_answers_have_a_grammar(content, said):

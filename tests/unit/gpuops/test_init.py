@@ -144,9 +144,10 @@ def test_the_terminal_asks_where_everything_runs_and_leaves_what_is_auto_to_the_
 
 
 CLUSTER = ("192.0.2.11", "192.0.2.[31:32]", "--user", "admin")
-PEOPLE = """name,full_name,mail,groups,key,until
-alice,Alice Example,alice@example.org,physics research,ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0 alice@laptop,
-bob,"Example, Bob",,physics,,2027-03-31
+KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'J' * 43} alice@laptop"
+PEOPLE = f"""name,full_name,mail,groups,key
+alice,Alice Example,alice@example.org,physics research,{KEY}
+bob,Bob Example,,physics,
 """
 # The fourth has none; of the second nothing is known.
 SEEN = {"192.0.2.11": ["A100"] * 2, "192.0.2.13": ["A100"], "192.0.2.14": []}
@@ -164,9 +165,10 @@ def test_three_addresses_and_a_list_of_users_are_a_whole_cluster(bench, make):
         "gpu2": "192.0.2.32",
     }
     once = ("nfs_servers", "portals", "registries", "prometheus_servers", "log_hosts", "zookeeper", "gpu_reconcilers")
-    for group in (*once, "slurm_controllers", "slurm_databases", "slurm_logins"):
+    for group in (*once, "slurm_controllers", "slurm_databases", "slurm_logins", "backup_hosts"):
         assert content[group]["hosts"] == ["head1"], group
     assert content["slurm_nodes"]["children"] == content["registry_clients"]["children"] == ["gpu_nodes"]
+    assert content["user_software_hosts"] == {"hosts": ["head1"], "children": ["gpu_nodes"]}
     head = hosts["head1"]
     assert (head["cluster_homes"], head["gpu_reconciler_mode"]) == ("nfs", "act")
     # What needs no DNS.
@@ -178,9 +180,11 @@ def test_three_addresses_and_a_list_of_users_are_a_whole_cluster(bench, make):
             "full_name": "Alice Example",
             "mail": "alice@example.org",
             "groups": ["physics", "research"],
-            "ssh_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0 alice@laptop"],
+            "ssh_keys": [
+                "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJJ alice@laptop"
+            ],
         },
-        {"name": "bob", "full_name": "Example, Bob", "groups": ["physics"], "until": "2027-03-31"},
+        {"name": "bob", "full_name": "Bob Example", "groups": ["physics"]},
     ]
     assert head["cluster_groups"] == [{"name": "physics"}, {"name": "research"}]
     # Every choice is told, with its reason, on the screen and in the files.
@@ -228,6 +232,24 @@ def test_where_every_host_has_gpus_the_first_is_the_head_and_runs_jobs_too():
     assert list(content["gpu_nodes"]["hosts"]) == ["head1", "gpu1"]
 
 
+@pytest.mark.parametrize(
+    ("options", "mount", "quotas"),
+    [
+        ("rw,quota,usrquota", "/srv/homes", True),
+        ("rw,relatime,usrjquota=aquota.user", "/srv/homes", True),
+        ("rw,noquota", "/srv/homes", False),
+        ("rw,usrquota", "/srv", False),
+    ],
+)
+def test_homes_have_quotas_where_a_file_system_for_them_was_seen(options, mount, quotas):
+    head = discover.read({"mounts": [{"mount": "/", "options": "rw"}, {"mount": mount, "options": options}]})
+    site = answers.read({"hosts": answers.named(["192.0.2.11", "192.0.2.12"])})
+    proposal.settle(site, {"192.0.2.11": head})
+    text = files.render(site, {})["inventory/group_vars/all/cluster.yml"]
+    assert yaml.safe_load(text)["nfs_homes_quota"] is quotas
+    assert ("None was seen there" in text) is not quotas
+
+
 def test_one_host_is_a_cluster_with_its_own_homes():
     site, _former = proposed({"192.0.2.11": ["A100"]}, "192.0.2.11")
     assert (site.homes, site.portal, site.reasons["head"]) == ("local", "head1", "the only host")
@@ -242,10 +264,13 @@ def test_one_host_is_a_cluster_with_its_own_homes():
         ({"scheduler": "none", "portal": "192.0.2.12"}, "portal needs a scheduler"),
         ({"portal": "192.0.2.99"}, "portal is '192.0.2.99', which is no host of the site"),
         ({"domain": "Example.org"}, "domain is 'Example.org'; write one in small letters"),
-        ({"users": ["Alice"]}, "users has 'Alice', which is not a name of an account"),
-        ({"users": ["alice", {"name": "alice"}]}, "users has alice twice"),
-        ({"users": [{"name": "alice", "ssh_keys": ["a\nb"]}]}, "a key of alice is no public SSH key"),
-        ({"users": [{"name": "alice", "colour": "red"}]}, "alice has 'colour'; there are name, uid"),
+        ({"users": ["Alice"]}, "cluster_users has 'Alice' as the name of a user; give 32 small letters"),
+        ({"users": ["alice", {"name": "alice"}]}, "has the user alice twice"),
+        ({"users": [{"name": "alice", "ssh_keys": ["a\nb"]}]}, "key 1 of alice is no public key without options"),
+        (
+            {"users": [{"name": "alice", "colour": "red"}]},
+            "the user alice has unknown keys: colour; keys of a user are name, uid",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_what_to_give(more, said):
@@ -270,15 +295,19 @@ def test_mesos_with_its_sources_has_masters_agents_and_marathon():
     ("name", "text", "said"),
     [
         ("u.csv", "name;mail\nalice;a@example.org\n", [{"name": "alice", "mail": "a@example.org"}]),
-        ("u.csv", "\ufeffalice,Alice\n\nbob\n", [{"name": "alice", "full_name": "Alice"}, {"name": "bob"}]),
+        (
+            "u.csv",
+            "\ufeffname,full_name\nalice,Alice\nbob,\n",
+            [{"name": "alice", "full_name": "Alice"}, {"name": "bob"}],
+        ),
         (
             "u.yml",
             "[alice, {name: bob, until: 2027-03-31}]",
             [{"name": "alice"}, {"name": "bob", "until": "2027-03-31"}],
         ),
         ("u.yml", "cluster_users: [{name: bob, home_size: 10G}]", [{"name": "bob", "home_size": "10G"}]),
-        ("u.csv", "name,colour\nalice,red\n", "has a column 'colour'; there are name, full_name"),
-        ("u.csv", "name,mail\nalice,a,b\n", "has 3 fields in row 1, and 2 columns"),
+        ("u.csv", "name,colour\nalice,red\n", "has the columns name, colour"),
+        ("u.csv", "name,mail\nalice,a,b\n", "line 2 of u.csv has not 2 columns"),
         ("u.yml", "a: [", "is no YAML"),
         ("nowhere.csv", None, "nowhere.csv cannot be read"),
     ],

@@ -181,6 +181,48 @@ PLAYBOOK = """
 """
 
 
+def in_brief(reader, width=100):
+    run = progress.Run(0.0)
+    for name in reader.hosts:
+        run.host_done(name, progress.OK, "x", 0.0)
+    return [progress_text.plain(line) for line in plan.brief(run, reader, width)]
+
+
+def test_the_plan_in_brief_is_a_line_for_each_subsystem_in_the_order_of_the_run(reader):
+    packages = [item(f"p{number}", "is not installed", "install") for number in range(40)]
+    for host in ("g1", "g2"):
+        reader.take(ok(host, DRIFT, "driver", changed=True, drift={"packages": packages, "files": [file("/a")] * 3}))
+    units = [item("docker.service", "has new settings", "restart")]
+    reader.take(ok("g1", DRIFT, "containers", changed=True, drift={"units": units}))
+    reader.take(ok("head", DRIFT, "slurm", changed=True, drift={"files": [file("/b"), file("/c"), file("/d")]}))
+    reader.take(ok("head", "baremetal.gpu.cluster_accounts", "people", changed=True, plan=["add alice", "add bob"]))
+    reader.take(ok("idle", DRIFT, "driver", changed=False, drift={}))
+    reader.take(ok("g2", "ansible.builtin.set_fact", ansible_facts={"converge_reboot_announced": "nouveau is in use"}))
+    assert in_brief(reader) == [
+        "REBOOT   g2: nouveau is in use",
+        "",
+        "driver      g1, g2  install 40 packages, write /a (differs)",
+        "containers  g1      RESTART docker",
+        "slurm       head    3 changes",
+        "people      head    add alice; add bob",
+        "idle: nothing to do",
+    ]
+
+
+def test_the_plan_in_brief_stays_short_on_a_large_site_and_names_every_disk_that_is_wiped(reader):
+    for number in range(200):
+        packages = [item(f"p{one}", "is not installed", "install") for one in range(50)]
+        files = [file(f"/etc/{number}/{one}") for one in range(50)]
+        for stage in ("driver", "containers", "slurm", "registry", "portal", "monitoring"):
+            reader.take(ok(f"n{number}", DRIFT, stage, changed=True, drift={"packages": packages, "files": files}))
+    row = {"path": "/dev/sda", "action": "prepare", "wipe": True, "why": "it holds ext4"}
+    reader.take(ok("n7", DISKS, "storage", devices=[row]))
+    told_lines = in_brief(reader)
+    assert len(told_lines) <= 30
+    assert told_lines[0] == "WIPE     n7: /dev/sda: everything on it is destroyed (it holds ext4)"
+    assert "driver      all 200 hosts  install 50 packages, 10000 changes" in told_lines
+
+
 def test_nothing_is_changed_and_everything_is_told(bench):
     bench.hosts(one=HERE, two=HERE, wrong=HERE, dead=DEAD)
     bench.playbook(PLAYBOOK)
@@ -195,6 +237,13 @@ def test_nothing_is_changed_and_everything_is_told(bench):
     assert "✗ dead unreachable" in done.stdout
     assert "nothing was changed. 3 of 4 hosts would change, 2 could not be planned to the end" in done.stdout
     assert bench.record()["check"] is True
+    # In brief the same, without the lists of hosts.
+    done = bench.call("plan", "-p", "play.yml")
+    assert done.returncode == 6
+    assert re.search(r"First things  one, two, wrong +Write it", done.stdout), done.stdout
+    assert "remedy: start chrony" in done.stdout
+    assert "+wanted" not in done.stdout
+    assert "`gpuops plan --verbose`" in done.stdout
 
 
 def test_a_plan_for_programs_and_the_time_of_the_last_run(bench):

@@ -129,6 +129,65 @@ def test_a_site_that_is_well():
     assert "task train of marathon on g1, 1 GPUs: TASK_RUNNING" in said
 
 
+SERVED = {**GROUPS, "registries": ["c1"], "prometheus_servers": ["c1"], "log_hosts": ["s1"], "nfs_servers": ["s1"]}
+STOPPED = {
+    "code": "unit_down",
+    "subject": "prometheus.service",
+    "cause": "prometheus.service of c1 is failed",
+    "evidence": "failed",
+    "remedy": "see 'sudo journalctl -u prometheus.service' on c1",
+}
+
+
+def served(*problems):
+    return [
+        ok("c1", "services_info", part="registry", problems=[]),
+        ok("c1", "services_info", part="monitoring", problems=list(problems)),
+        ok("s1", "services_info", part="logs", problems=[]),
+        ok("s1", "services_info", part="homes", problems=[]),
+    ]
+
+
+def test_a_status_begins_with_a_line_for_each_part_of_the_site():
+    document = read([*well(), *served()], SERVED)
+    assert document["state"] == "ok"
+    first = text(document).split("\n\n")[0].splitlines()
+    parts = ["nodes", "mesos", "zookeeper", "storage", "homes", "registry", "monitoring", "logs"]
+    assert [row.split()[0] for row in first] == parts
+    assert first[0] == "nodes      ok: 3 hosts; 4 GPUs: 4 idle"
+    assert first[-2:] == ["monitoring ok: c1", "logs       ok: s1"]
+
+
+def test_a_service_that_is_down_is_told_above_with_its_state_and_below_with_its_remedy():
+    document = read([*well(), *served(STOPPED)], SERVED)
+    assert (document["state"], document["monitoring"]["state"], document["registry"]["state"]) == (
+        "fatal",
+        "fatal",
+        "ok",
+    )
+    head, _blank, rest = text(document).partition("\n\n")
+    assert "monitoring fatal: c1" in head
+    assert "prometheus.service of c1 is failed" in rest
+    assert "remedy: see 'sudo journalctl -u prometheus.service' on c1" in rest
+
+
+def test_services_of_a_host_that_is_not_reached_are_not_taken_for_working():
+    document = read([*well(), *served()[:2], unreachable("s1")], SERVED)
+    assert document["logs"]["state"] == document["homes"]["state"] == "unreachable"
+    assert "no route to host" in document["logs"]["problem"]["cause"]
+    assert "logs" in document["not_seen"]
+
+
+def test_nodes_that_are_not_well_come_first():
+    sick = [
+        ok("g2", "gpu_facts", **facts("fatal", **REASON)) if row["event_data"]["host"] == "g2" else row
+        for row in well()
+    ]
+    said = text(read(sick))
+    assert "nodes      fatal: 3 hosts, 1 not well; 4 GPUs: 1 fatal, 3 idle" in said
+    assert said.index("\ng2 ") < said.index("\ng1 ")
+
+
 REASON = {"code": "xid_79", "text": "the GPU has fallen off the bus", "action": "reboot", "remedy": "reboot the host"}
 
 

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -159,6 +160,10 @@ def test_what_the_portal_would_refuse_is_told_first_and_not_what_a_stage_may_sti
     assert "gpuops fetch manifest.json mirror" in reason["remedy"]
 
 
+# In the place of a port, one on which the tests listen.
+TAKEN = "taken"
+
+
 # By stage: the groups with their hosts, variables of all of them, and what is refused.
 REFUSED = {
     "an even ensemble": ("scheduler", {"zookeeper": 2}, {}, "it must have 1, 3 or 5"),
@@ -198,6 +203,54 @@ REFUSED = {
         {"slurm_rest_listen": "0.0.0.0:6820"},
         "slurmrestd does not encrypt",
     ),
+    "agents without a source of Mesos": (
+        "scheduler",
+        {"mesos_agents": 1},
+        {},
+        "mesos_common_url",
+    ),
+    "a mode that no reconciler has": (
+        "reconciler",
+        {"slurm_controllers": 1, "slurm_nodes": 1, "gpu_reconcilers": 1},
+        {"gpu_reconciler_mode": "act", "gpu_reconciler_zookeeper_servers": ["192.0.2.1:2181"]},
+        "there is no login for ZooKeeper",
+    ),
+    "a key that munge does not take": (
+        "slurm",
+        {"slurm_controllers": 1, "slurm_nodes": 1},
+        {"munge_key": "short"},
+        "the key of munge has 5 characters",
+    ),
+    "a key of tokens that is too short": (
+        "slurm",
+        {"slurm_controllers": 1, "slurm_databases": 1, "slurm_nodes": 1, "slurm_rests": 1},
+        {"slurm_common_secrets": {"munge": "m" * 40, "jwt": "short"}},
+        "jwt",
+    ),
+    "a certificate of the registry that is not there": (
+        "registry",
+        {"registries": 1},
+        {"registry_tls_files": {"authority": "/nowhere/ca.pem", "certificate": "/nowhere/c.pem", "key": "/nowhere/k"}},
+        "/nowhere/ca.pem is not there",
+    ),
+    "a certificate of the log host that is not there": (
+        "monitoring",
+        {"log_hosts": 1, "log_senders": 1},
+        {"log_host_tls_files": {"authority": "/nowhere/ca.pem", "certificate": "/nowhere/c.pem", "key": "/nowhere/k"}},
+        "/nowhere/ca.pem is not there",
+    ),
+    "a port of another program": (
+        "registry",
+        {"registries": 1},
+        {"registry_port": TAKEN},
+        "is to be that of nginx.service, and python",
+    ),
+    "a registry that no host finds": (
+        "registry",
+        {"registries": 1, "registry_clients": 1},
+        {"registry_name": "registry.cluster.invalid"},
+        "finds no address of the registry registry.cluster.invalid",
+    ),
     "two registries": ("registry", {"registries": 2}, {}, "the images of a site are on one"),
     "a client of no registry": ("registry", {"registry_clients": 1}, {}, "there is no registry"),
     "two Prometheus": ("monitoring", {"prometheus_servers": 2}, {}, "each alert would come from each of them"),
@@ -207,9 +260,16 @@ REFUSED = {
 }
 
 
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_a_later_stage_would_refuse_by_its_settings_is_told_before_anything_is_changed(bench, case):
+def test_what_a_later_stage_would_refuse_by_its_settings_is_told_before_anything_is_changed(bench, case, listener):
     stage, groups, variables, cause = REFUSED[case]
+    variables = {name: listener if value == TAKEN else value for name, value in variables.items()}
     inventory = {
         group: {"hosts": {f"host{number}": HERE for number in range(count)}, "vars": variables}
         for group, count in groups.items()
