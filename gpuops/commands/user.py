@@ -455,4 +455,4 @@ def invite_users(
         raise typer.Exit(outcome.status)
     day = time.strftime("%Y-%m-%d", time.localtime(until))
     for name, (code, _row) in made.items():
-        typer.echo(f"{name}: {code}    (good once, until {day}, at the portal's page `I have a code`, /hub/invite)")
+        typer.echo(f"{name}: {code}    (good once, until {day}, on the portal's page /hub/invite)")

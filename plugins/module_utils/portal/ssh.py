@@ -48,7 +48,8 @@ variables=$(env | LC_ALL=C grep -E '^(CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|SL
 [][A-Za-z0-9_./:,@%+=()-]*$' | tr '\\n' ' ')
 exec /usr/sbin/sshd -D -e "$@" -p "$(({first} + SLURM_JOB_ID % {count}))" -o "SetEnv=$variables" -o UsePAM=no \
 -o PidFile=none -o AllowUsers="$(id -un)" -o AuthenticationMethods=publickey \
--o "AuthorizedKeysFile={authorized} {site}/%u" -o Subsystem='sftp internal-sftp' -o LoginGraceTime=30 -o ClientAliveInterval=60
+-o "AuthorizedKeysFile={authorized} {site}/%u" -o Subsystem='sftp internal-sftp' \
+-o LoginGraceTime=30 -o ClientAliveInterval=60
 ) &"""
 
 

@@ -55,14 +55,8 @@ class InviteHandler(BaseHandler):
 
     async def _show(self, failure="", done=False, name=""):
         self.set_header("Cache-Control", "no-store")
-        page = await self.render_template(
-            "invite.html",
-            failure=failure,
-            done=done,
-            name=name,
-            shortest=invite.SHORTEST,
-            login_url=self.settings["login_url"],
-        )
+        shown = {"failure": failure, "done": done, "username": name, "shortest": invite.SHORTEST}
+        page = await self.render_template("invite.html", **shown, login_url=self.settings["login_url"])
         self.finish(page)
 
     async def get(self):
