@@ -104,7 +104,7 @@ def answer(
 def _read(path: str) -> Mapping[str, Any]:
     try:
         content = json.loads(files.read(path, FILE_AT_MOST))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

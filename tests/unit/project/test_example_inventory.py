@@ -12,8 +12,8 @@ import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from jinja2 import Environment, PackageLoader
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.osd_rows import rows
 from ansible_collections.baremetal.gpu.plugins.filter.site_users import site_users
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.osd_rows import rows
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import homes
 from tests.unit.project.tree import BIN, ROOT, load_yaml, role_names, run, tracked
 
