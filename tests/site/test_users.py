@@ -89,14 +89,14 @@ def test_a_second_run_changes_nothing(site: Site) -> None:
 def test_a_closed_user_has_no_way_in_and_no_process(site: Site) -> None:
     number = site.uid("alice")
     for machine in SUITES:
-        ssh(machine, "sudo install -d -o alice -g alice /home/alice; sudo -u alice touch /home/alice/thesis")
+        ssh(machine, "sudo install -d -o alice -g alice /home/alice; sudo -u alice touch ~alice/thesis")
         ssh(machine, "sudo systemd-run --quiet --uid=alice sleep 3600")
         # A key that she put there herself opens nothing either.
-        ssh(machine, "sudo install -d -o alice -g alice -m 700 /home/alice/.ssh")
+        ssh(machine, "sudo install -d -o alice -g alice -m 700 ~alice/.ssh")
         ssh(
             machine,
             f"echo '{site.key.with_suffix('.pub').read_text().strip()}' "
-            "| sudo -u alice tee /home/alice/.ssh/authorized_keys >/dev/null",
+            "| sudo -u alice tee ~alice/.ssh/authorized_keys >/dev/null",
         )
     site.gpuops("user", "close", "alice", "--yes")
     for machine in SUITES:
