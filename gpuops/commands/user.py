@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
@@ -18,7 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import site a
 from gpuops.commands.locked_run import run_locked
 from gpuops.run import playbooks, records, session
 from gpuops.site import InventoryOption, Site, SiteError, find
-from gpuops.users import site_list
+from gpuops.users import invitations, site_list
 from gpuops.users.site_list import UserList
 
 app = typer.Typer(
@@ -39,7 +42,7 @@ app = typer.Typer(
     """,
 )
 LOCK = ("user.lock", "gpuops user")
-SHOWN_NAMES = 10
+SHOWN_NAMES, DAY_S = 10, 86400
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
 NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of accounts.")]
@@ -405,3 +408,51 @@ def import_users(
         typer.echo(f"{len(rows)} users, of whom {len(new)} are new{': ' if new else ''}{listed}")
 
     _change("import", inventory, yes, no_run, change)
+
+
+@app.command("invite")
+def invite_users(
+    names: NamesArgument,
+    inventory: InventoryOption = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=30, help="How long the code is good.")] = 7,
+) -> None:
+    """Print a code with which somebody sets the password for the portal. It is good once.
+
+    The portal has only its hash, and the code is printed nowhere else: hand
+    it over in person, or by a way that others do not read. A new code takes
+    the place of an earlier one, and so a lost password is replaced, too.
+
+    Examples:
+
+      gpuops user invite alice
+    """
+    with _refusals("invite"):
+        known = find(inventory)
+        found = site_list.find(known).people()
+        if found.problems:
+            raise Refused(text(found.problems))
+        users = {one.name: one for one in found.users}
+        for name in names:
+            if name not in users:
+                raise Refused(f"there is no user {name!r}", f"see `gpuops user list`, or `gpuops user add {name}`")
+            if users[name].state != people.PRESENT:
+                raise Refused(f"{name} is {users[name].state}", f"run `gpuops user reopen {name}`, then invite again")
+        until = int(time.time()) + days * DAY_S
+        made = {name: invitations.make(users[name].uid, until) for name in dict.fromkeys(names)}
+    variables = {
+        "invite_numbers": {name: users[name].uid for name in made},
+        "invite_files": [invitations.entry(name, row) for name, (_code, row) in made.items()],
+    }
+    with tempfile.TemporaryDirectory(prefix="gpuops-user-") as scratch:
+        path = Path(scratch) / "variables.json"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            json.dump(variables, stream)
+        words = ["-e", f"@{path}"]
+        outcome = run_locked("user invite", known, False, LOCK, playbook=playbooks.USER_INVITE, options=words)
+    if outcome.status:
+        if not outcome.run.hosts:
+            typer.echo("gpuops user invite: there is no portal: give the group portals a host", err=True)
+        raise typer.Exit(outcome.status)
+    day = time.strftime("%Y-%m-%d", time.localtime(until))
+    for name, (code, _row) in made.items():
+        typer.echo(f"{name}: {code}    (good once, until {day}, on the portal's page /hub/invite)")

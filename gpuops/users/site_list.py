@@ -91,7 +91,8 @@ def find(known: Site) -> UserList:
         return UserList(above / "all" / "users.yml", directory=known.directory)
     found = UserList(kept, texts[kept], texts[kept], known.directory)
     try:
-        found.users, found.groups  # noqa: B018 -- whether they can be read
+        for key in (USERS, GROUPS):
+            yaml_list.rows(found.text, key)
     except Refused as why:
         raise Refused(f"{kept}: {why.problem.cause}", why.problem.remedy) from None
     return found

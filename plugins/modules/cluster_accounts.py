@@ -84,11 +84,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
 from ansible_collections.baremetal.gpu.plugins.module_utils.system import accounts
 
 SUBJECT = "the accounts of people"
+INCLUDED = "/etc/ssh/sshd_config.d/"
 UNITS = ("ssh.service", "sshd.service")
 UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 USER = {
@@ -135,10 +137,13 @@ def settle(module: AnsibleModule) -> dict[str, Any]:
     for row in users:
         if row["state"] == accounts.PRESENT and not os.access(row["shell"], os.X_OK):
             module.warn(f"{row['name']} has the shell {row['shell']}, which is not on this host: no login until it is")
+    unit = ssh_unit()
+    if unit and INCLUDED not in files.read_text("/etc/ssh/sshd_config"):
+        module.warn(f"/etc/ssh/sshd_config does not include {INCLUDED}*.conf, so sshd does not find the keys of users")
     return {
         "changed": bool(done),
         "plan": done,
-        "ssh_unit": ssh_unit(),
+        "ssh_unit": unit,
         "diff": {
             "before": accounts.shown(users, groups, host),
             "after": accounts.shown(users, groups, accounts.after(users, groups, host)),

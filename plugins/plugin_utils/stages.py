@@ -116,6 +116,7 @@ STAGES = (
         groups=(
             "gpu_cluster",
             "ceph_clients",
+            "home_hosts",
             "nfs_servers",
             "slurm_controllers",
             "slurm_nodes",
@@ -152,7 +153,7 @@ STAGES = (
         roles=("nfs_homes",),
         groups=("nfs_servers", "home_hosts", "gpu_cluster"),
         loss="its part in the homes",
-        needs=("preflight",),
+        needs=("preflight", "users"),
     ),
     Stage(
         name="scheduler",

@@ -57,7 +57,7 @@ Check = Callable[..., pam.Answer]
 
 
 @contextlib.contextmanager
-def _one_at_a_time(places: str, name: str) -> Iterator[None]:
+def one_at_a_time(places: str, name: str) -> Iterator[None]:
     with open(os.path.join(places, name), "a", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -82,7 +82,7 @@ def answer(
             return {"name": name}
         if login["kind"] != "pam" or "password" not in question:
             raise Malformed("question has no password, or this portal takes none of the host's")
-        with _one_at_a_time(places, name):
+        with one_at_a_time(places, name):
             found = check(login["pam_service"], name, question["password"])
             if found.status != pam.SUCCESS:
                 time.sleep(pause_s)

@@ -16,6 +16,8 @@ JUMP_KEY = f"{STATE}/host_key"
 # Below the home: the key by which a user's sessions are known, from the first one on.
 HOST_KEY = "gpuops-jobs/portal-ssh/host_key"
 AUTHORIZED_KEYS = ".ssh/authorized_keys"
+# Those of the site's list of users (role users): a file for each user, which is root's.
+SITE_KEYS = "/etc/ssh/authorized_keys.d"
 # A key without options: one with options is for something else than all of a session.
 KEY = re.compile(
     r"(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)"
@@ -45,8 +47,9 @@ set -- -f /dev/null -h "$key"
 variables=$(env | LC_ALL=C grep -E '^(CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|SLURM_[A-Z0-9_]+|TMPDIR|LANG|PATH)=\
 [][A-Za-z0-9_./:,@%+=()-]*$' | tr '\\n' ' ')
 exec /usr/sbin/sshd -D -e "$@" -p "$(({first} + SLURM_JOB_ID % {count}))" -o "SetEnv=$variables" -o UsePAM=no \
--o PidFile=none -o AllowUsers="$(id -un)" -o AuthenticationMethods=publickey -o AuthorizedKeysFile={authorized} \
--o Subsystem='sftp internal-sftp' -o LoginGraceTime=30 -o ClientAliveInterval=60
+-o PidFile=none -o AllowUsers="$(id -un)" -o AuthenticationMethods=publickey \
+-o "AuthorizedKeysFile={authorized} {site}/%u" -o Subsystem='sftp internal-sftp' \
+-o LoginGraceTime=30 -o ClientAliveInterval=60
 ) &"""
 
 
@@ -79,7 +82,9 @@ def port(job: int, ports: tuple[int, int]) -> int:
 def start(ports: tuple[int, int]) -> str:
     """The lines of a session's script that start its sshd. Without one the session goes on."""
     first, last = ports
-    return SSHD.format(key=HOST_KEY, make=MAKE_KEY, first=first, count=last - first + 1, authorized=AUTHORIZED_KEYS)
+    return SSHD.format(
+        key=HOST_KEY, make=MAKE_KEY, first=first, count=last - first + 1, authorized=AUTHORIZED_KEYS, site=SITE_KEYS
+    )
 
 
 def keys(text: str) -> set[str]:

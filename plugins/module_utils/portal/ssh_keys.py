@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
@@ -41,20 +42,25 @@ TARGETS_AT_MOST = 50
 Read = Callable[[Sequence[Account]], Iterable["tuple[str, set[str]]"]]
 
 
-def authorized_keys(people: Sequence[Account], timeout_s: float = READ_S) -> Iterator[tuple[str, set[str]]]:
-    """The keys of each, read by processes of theirs. A home that does not answer is left out."""
+def authorized_keys(
+    people: Sequence[Account], timeout_s: float = READ_S, site_keys: str = ssh.SITE_KEYS
+) -> Iterator[tuple[str, set[str]]]:
+    """The keys of each: those of the site's list, and those of the home, read by processes of theirs. Of a home that
+    does not answer there are none."""
     for start in range(0, len(people), AT_ONCE):
         begun = [(one, _reader(one)) for one in people[start : start + AT_ONCE]]
         end = time.monotonic() + timeout_s
         for one, process in begun:
+            # Root wrote them, and they are there while the home is not.
+            found = ssh.keys(files.read_text(f"{site_keys}/{one.name}", FILE_AT_MOST))
             try:
                 # One that has ended is read even after the time of all.
                 out, _error = process.communicate(timeout=max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 sys.stderr.write(f"the home of {one.name} does not answer\n")
-                continue
-            yield one.name, ssh.keys(out.decode("utf-8", "replace"))
+                out = b""
+            yield one.name, found | ssh.keys(out.decode("utf-8", "replace"))
 
 
 def _reader(one: Account) -> subprocess.Popen[bytes]:

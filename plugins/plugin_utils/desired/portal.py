@@ -29,6 +29,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     accounts,
     form,
     idle,
+    invite,
     marathon_backend,
     samples,
     session,
@@ -61,7 +62,8 @@ SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json"
 # The configuration loads them from beside itself, but for the one that makes the certificates of hub and proxy.
 CERTIFICATES_PROGRAM = "hub_certificates.py"
 HUB_PARTS = (
-    *("hub_environments.py", "hub_own.py", "hub_people.py", "hub_places.py", "hub_tls.py", "hub_watch.py"),
+    *("hub_environments.py", "hub_invite.py", "hub_own.py", "hub_people.py", "hub_places.py", "hub_tls.py"),
+    "hub_watch.py",
     CERTIFICATES_PROGRAM,
 )
 # What the proxy does beside what it has options for.
@@ -76,7 +78,9 @@ SHARE = "/usr/share/baremetal-gpu/portal"
 MARATHON_FILE, MASTERS_AUTHORITY = marathon_backend.PATH, f"{ETC}/masters-ca.pem"
 LIBEXEC = "/usr/libexec/baremetal-gpu"
 ENVIRONMENT, ENVIRONMENT_COMMAND = f"{LIBEXEC}/gpu-environment", "/usr/local/bin/gpu-environment"
-LIBRARY, HELPER, LOGIN, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "login", "backup"))
+LIBRARY, HELPER, LOGIN, INVITE, BACKUP = (
+    f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "login", "invite", "backup")
+)
 PAM_SERVICE = "baremetal-gpu-portal"
 OPT = "/opt/baremetal-gpu"
 # The environment that nodes get from the wheels.
@@ -87,9 +91,10 @@ HUB_TLS = f"{STATE}/tls"
 HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
 SESSION_SOCKET, SESSION = "baremetal-gpu-portal-session.socket", "baremetal-gpu-portal-session@.service"
 LOGIN_SOCKET, LOGIN_UNIT = "baremetal-gpu-portal-login.socket", "baremetal-gpu-portal-login@.service"
+INVITE_SOCKET, INVITE_UNIT = "baremetal-gpu-portal-invite.socket", "baremetal-gpu-portal-invite@.service"
 BACKUP_TIMER, BACKUP_UNIT = "baremetal-gpu-portal-backup.timer", "baremetal-gpu-portal-backup.service"
 BACKUP_UNITS = (BACKUP_TIMER, BACKUP_UNIT)
-UNITS = (HUB, PROXY, SESSION_SOCKET, SESSION, LOGIN_SOCKET, LOGIN_UNIT, *BACKUP_UNITS)
+UNITS = (HUB, PROXY, SESSION_SOCKET, SESSION, LOGIN_SOCKET, LOGIN_UNIT, INVITE_SOCKET, INVITE_UNIT, *BACKUP_UNITS)
 PROXY_API_PORT = 8001
 # What wheels are for: the hub, and sessions.
 HUB_WHEELS, SESSION_WHEELS = "hub", "session"
@@ -687,6 +692,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         "hub_port": params["hub_port"],
         "helper": HELPER,
         "login": LOGIN,
+        "invite": INVITE,
         "backup": BACKUP,
         "backups": params["backups"],
         "state": STATE,
@@ -740,6 +746,8 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         {"path": LIBRARY, "content": bundle("portal.library"), **WRITTEN},
         {"path": HELPER, "content": bundle("portal.helper"), **ROOT_OWNS, "mode": "0755"},
         {"path": LOGIN, "content": bundle("portal.login"), **ROOT_OWNS, "mode": "0755"},
+        {"path": INVITE, "content": bundle("portal.invite"), **ROOT_OWNS, "mode": "0755"},
+        {"path": invite.DIRECTORY, "state": "directory", **ROOT_OWNS, "mode": "0700"},
         {"path": BACKUP, "content": bundle("portal.backup"), **ROOT_OWNS, "mode": "0755"},
         *({"path": unit_path(name), "content": text, **WRITTEN} for name, text in units.items()),
         *({"path": unit_path(name), "state": "absent"} for name in gone),
@@ -754,6 +762,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
             *jump["units"],
             _unit(SESSION_SOCKET, unit_path(SESSION_SOCKET)),
             _unit(LOGIN_SOCKET, unit_path(LOGIN_SOCKET)),
+            _unit(INVITE_SOCKET, unit_path(INVITE_SOCKET)),
             _unit(PROXY, *of_proxy, unit_path(PROXY), "node-configurable-http-proxy"),
             _unit(HUB, *of_hub),
             _stopped(BACKUP_TIMER) if gone else _unit(BACKUP_TIMER, unit_path(BACKUP_TIMER)),
@@ -783,6 +792,7 @@ def _absent_units() -> Document:
         LIBRARY,
         HELPER,
         LOGIN,
+        INVITE,
         BACKUP,
     )
     jump = portal_ssh.absent()
@@ -794,7 +804,7 @@ def _absent_units() -> Document:
     return {
         "units": [
             *jump["units"],
-            *(_stopped(name) for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET, LOGIN_SOCKET)),
+            *(_stopped(name) for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET, LOGIN_SOCKET, INVITE_SOCKET)),
         ],
         "files": [
             *jump["files"],

@@ -38,6 +38,7 @@ LIBRARY = os.environ.get("PORTAL_LIBRARY", "/usr/libexec/baremetal-gpu/portal-li
 SETTINGS = os.environ.get("PORTAL_SETTINGS", "/etc/baremetal-gpu/portal/settings.json")
 STATE = os.environ.get("PORTAL_STATE", "/var/lib/baremetal-gpu-portal")
 SOCKET = os.environ.get("PORTAL_SOCKET", "/run/baremetal-gpu-portal-session.sock")
+INVITE_SOCKET = os.environ.get("PORTAL_INVITE_SOCKET", "/run/baremetal-gpu-portal-invite.sock")
 LOGIN_SOCKET = os.environ.get("PORTAL_LOGIN_SOCKET", "/run/baremetal-gpu-portal-login.sock")
 
 
@@ -81,6 +82,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
 
 hub_watch = loaded("baremetal_gpu_hub_watch", Path(__file__).with_name("hub_watch.py"))
 hub_environments = loaded("baremetal_gpu_hub_environments", Path(__file__).with_name("hub_environments.py"))
+hub_invite = loaded("baremetal_gpu_hub_invite", Path(__file__).with_name("hub_invite.py"))
 hub_own = loaded("baremetal_gpu_hub_own", Path(__file__).with_name("hub_own.py"))
 hub_people = loaded("baremetal_gpu_hub_people", Path(__file__).with_name("hub_people.py"))
 hub_places = loaded("baremetal_gpu_hub_places", Path(__file__).with_name("hub_places.py"))
@@ -583,7 +585,7 @@ WRONG = (
 
 
 @contextlib.asynccontextmanager
-async def guarded(handler, name):
+async def guarded(handler, name, wrong=WRONG):
     """A login with a password. All its refusals are alike; only those of a wrong password or name count."""
     # What the proxy says of it is believed, and nothing of whoever asks: see hub_tls.
     address, begun = handler.request.remote_ip or "", time.monotonic()
@@ -598,7 +600,7 @@ async def guarded(handler, name):
     except Refused as why:
         handler.log.warning("Login refused, from %s: %s", one_line(address, 60), why)
         await asyncio.sleep(begun + REFUSED_S - time.monotonic())
-        raise refusal(403, WRONG) from None
+        raise refusal(403, wrong) from None
     except BaseException:
         ATTEMPTS.give_back(address, name)
         raise
@@ -705,6 +707,9 @@ class StopHandler(UserServerAPIHandler):
 CHECKS = ThreadPoolExecutor(CHECKS_AT_ONCE)
 # Of one name the next password is checked after the one before, and those that wait for that keep no others waiting.
 TURNS = defaultdict(asyncio.Lock)
+# A provider or a directory has its own passwords.
+OF_THE_HOST = HUB["login"]["kind"] == "pam"
+INVITATIONS = hub_invite.Invitations(INVITE_SOCKET, guarded, TURNS, CHECKS) if OF_THE_HOST else None
 
 
 class OfHost(Authenticator):
@@ -942,6 +947,7 @@ c.JupyterHub.extra_handlers = [
     (r"/now/forecast", ForecastHandler),
     *WATCH.handlers,
     *ENVIRONMENTS.handlers,
+    *(INVITATIONS.handlers if INVITATIONS else []),
     *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),
 ]
 c.JupyterHub.tornado_settings = {
@@ -951,6 +957,7 @@ c.JupyterHub.tornado_settings = {
 }
 c.JupyterHub.template_vars = {
     "portal_idle": WATCH.banner,
+    "portal_invite": bool(INVITATIONS),
     "portal_ssh": bool(HUB.get("ssh")),
     "portal_environments": bool(ENVIRONMENTS.handlers),
     "portal_own": OWN.page,

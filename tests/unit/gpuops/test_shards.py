@@ -284,14 +284,14 @@ def test_storage_that_is_refused_before_anything_was_changed_does_not_keep_drive
     found = known(stor1="storage", gpu1="")
     found.stage_seconds.clear()
     assert of(*shards.rest(found, "storage", "")) == [
-        ("driver,cuda,containers,verify,agent,registry,monitoring", (), ())
+        ("driver,cuda,containers,verify,agent,users,registry,monitoring", (), ())
     ]
 
 
 def test_a_portal_that_is_refused_before_anything_was_changed_keeps_nothing_else_from_its_host():
     found = known(head="portal")
     found.stage_seconds.clear()
-    tags = "driver,cuda,containers,verify,agent,storage,scheduler,slurm,registry,monitoring"
+    tags = "driver,cuda,containers,verify,agent,users,storage,scheduler,slurm,registry,monitoring"
     assert of(*shards.rest(found, "portal", "")) == [(tags, (), ())]
 
 

@@ -12,6 +12,7 @@ import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from jinja2 import Environment, PackageLoader
 
+from ansible_collections.baremetal.gpu.plugins.filter.site_users import site_users
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.osd_rows import rows
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import homes
 from tests.unit.project.tree import BIN, ROOT, load_yaml, role_names, run, tracked
@@ -86,7 +87,9 @@ def test_the_disks_are_what_the_role_takes_and_no_two_are_one():
 
 def test_users_who_are_listed_need_not_be_known_to_the_hosts():
     given = inventory()["_meta"]["hostvars"]["cpu1"]
-    listed, problems = homes(given["cephfs_homes_users"], [], [], given["cephfs_homes_size"])
+    found = site_users(given["cluster_users"], given["cluster_groups"], str(EXAMPLE))
+    assert found["problems"] == []
+    listed, problems = homes(found["homes"], [], [], given["cephfs_homes_size"])
     assert problems == []
     assert [(home["name"], home["size"]) for home in listed] == [("alice", "200G"), ("bob", "2T")]
 

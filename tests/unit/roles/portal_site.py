@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import marathon_backend, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import invite, marathon_backend, session
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.portal import IN_LAB
 from tests import portal_programs
@@ -67,6 +67,15 @@ save)
   echo "${{3%:*}}@{saved}" ;;
 *) exit 2 ;;
 esac
+"""
+
+
+# What is written into the place of a hash, where no other file can take the place of the whole.
+CHPASSWD = """#!/bin/sh
+IFS=: read -r name password
+hash=$(printf %s "$password" | openssl passwd -6 -stdin)
+changed=$(sed "s|^$name:[^:]*:|$name:$hash:|" /etc/shadow)
+printf '%s\\n' "$changed" >/etc/shadow
 """
 
 
@@ -133,6 +142,7 @@ class Portal:
             self.start_proxy()
             self.start_helper()
             self.start_login()
+            self.start_invite()
             self.start_hub()
         except BaseException:
             self.close()
@@ -235,6 +245,7 @@ class Portal:
         (self.base / "helper").write_text(text)
         (self.base / "helper").chmod(0o755)
         self._write_login()
+        self._write_invite()
         self._write_group()
         (self.base / "state").mkdir()
         words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=portal", "-days", "2"]
@@ -246,6 +257,17 @@ class Portal:
         words = f"[], {str(self.base / 'settings.json')!r}, {str(self.base / 'logins')!r}"
         (self.base / "login").write_text(bundle("portal.login").replace("entry.main()", f"entry.main({words})"))
         (self.base / "login").chmod(0o755)
+
+    def _write_invite(self) -> None:
+        text = bundle("portal.invite").replace("entry.main()", f"entry.main([], {str(self.base / 'settings.json')!r})")
+        for place, name in ((invite.DIRECTORY, "invitations"), (invite.PLACES, "invite-places")):
+            (self.base / name).mkdir(mode=0o700)
+            text = text.replace(place, str(self.base / name))
+        # The real one replaces files that are mounts here.
+        (self.base / "chpasswd").write_text(CHPASSWD)
+        (self.base / "invite").write_text(text.replace(invite.CHPASSWD, str(self.base / "chpasswd")))
+        for name in ("chpasswd", "invite"):
+            (self.base / name).chmod(0o755)
 
     def change_settings(self, hub: Mapping[str, Any] | None = None, **changed: Any) -> None:
         """What the hub reads when it starts, and the helper at each order."""
@@ -324,6 +346,11 @@ class Portal:
         self._start("login", "systemd-socket-activate", *words)
         self.until(lambda: (self.base / "login.sock").exists(), 30, "nothing checks passwords")
 
+    def start_invite(self) -> None:
+        words = ["--accept", "--inetd", f"--listen={self.base / 'invite.sock'}", str(self.base / "invite")]
+        self._start("invite", "systemd-socket-activate", *words)
+        self.until(lambda: (self.base / "invite.sock").exists(), 30, "nothing sets passwords")
+
     def restart_hub(self) -> None:
         """It knows of no login before."""
         self.kill("hub")
@@ -348,6 +375,7 @@ class Portal:
             PORTAL_STATE=str(self.base / "state"),
             PORTAL_SOCKET=str(self.base / "session.sock"),
             PORTAL_LOGIN_SOCKET=str(self.base / "login.sock"),
+            PORTAL_INVITE_SOCKET=str(self.base / "invite.sock"),
             PORTAL_PAGE=str(FILES / "now.html"),
             PORTAL_TEMPLATES=str(FILES / "templates"),
             PORTAL_SWEEP_S=str(self.sweep_s),

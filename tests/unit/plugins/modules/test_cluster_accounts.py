@@ -6,14 +6,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.system import accounts
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import users
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJHh6bJXyGZTBoXfLhbW0fY1rNnPpkFvEoNgTrKZ1oRY alice@laptop"
 LEDGER = {"users": {"alice": 10001, "bob": 10002, "carol": 10003}, "first": 10001, "last": 59999}
@@ -44,10 +47,15 @@ class Etc:
         self._work.mkdir()
         (self.upper / "ssh" / "authorized_keys.d").mkdir(parents=True)
 
-    def run(self, *argv: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    def _words(self, argv: Sequence[str]) -> list[str]:
         mounted = f"mount -t overlay overlay -o lowerdir=/etc,upperdir={self.upper},workdir={self._work} /etc"
-        words = ["unshare", "--mount", "sh", "-c", f'{mounted} && exec "$@"', "sh", *argv]
-        return subprocess.run(words, input=given, capture_output=True, text=True, timeout=120, check=False)
+        return ["unshare", "--mount", "sh", "-c", f'{mounted} && exec "$@"', "sh", *argv]
+
+    def run(self, *argv: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self._words(argv), input=given, capture_output=True, text=True, timeout=120, check=False)
+
+    def start(self, *argv: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._words(argv), stderr=subprocess.DEVNULL)
 
     def ask(self, users: list[Any], groups: list[Any] | None = None, **more: Any) -> dict[str, Any]:
         given = {"users": users, "groups": groups or [], "ledger": LEDGER, **more}
@@ -155,6 +163,47 @@ def test_a_host_that_does_not_go_with_the_list_is_left_as_it_is(
 def test_an_account_whose_number_the_list_names_is_taken_over(etc: Etc) -> None:
     etc.run("useradd", "--uid", "10044", "--home-dir", "/home/eve", "--shell", "/bin/bash", "eve")
     assert etc.ask([row("eve", 10044, listed=True)])["plan"] == []
+
+
+def test_a_key_of_the_list_opens_sshd_without_a_home_until_the_user_is_closed(etc: Etc, tmp_path: Path) -> None:
+    if not Path("/usr/sbin/sshd").is_file() or not Path("/run/sshd").is_dir():
+        pytest.skip("needs openssh-server")
+    for name in ("host", "mine"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
+    key = " ".join((tmp_path / "mine.pub").read_text().split())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    lines = [f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {tmp_path / 'host'}", "UsePAM yes", "PidFile none"]
+    (tmp_path / "sshd_config").write_text(users.SETTING + "\n".join(lines) + "\n")
+
+    def logs_in() -> bool:
+        sshd = etc.start("/usr/sbin/sshd", "-D", "-e", "-f", str(tmp_path / "sshd_config"))
+        try:
+            while b"SSH-2" not in _banner(port):
+                assert sshd.poll() is None
+            options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes"]
+            words = ["ssh", "-F", "none", *options, "-i", str(tmp_path / "mine"), "-p", str(port), "alice@127.0.0.1"]
+            done = subprocess.run([*words, "id", "-u"], capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode in (0, 255), done.stderr
+            return done.stdout == "10001\n"
+        finally:
+            sshd.terminate()
+            sshd.wait()
+
+    etc.ask([{**ALICE, "groups": [], "home": str(tmp_path / "nowhere"), "ssh_keys": [key]}])
+    assert logs_in()
+    # A key that she has left elsewhere opens nothing either: the account has expired.
+    etc.ask([{**ALICE, "groups": [], "home": str(tmp_path / "nowhere"), "ssh_keys": [key], "state": "closed"}])
+    (etc.upper / "ssh" / "authorized_keys.d" / "alice").write_text(f"{key}\n")
+    assert not logs_in()
+
+
+def _banner(port: int) -> bytes:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 10) as made:
+            return made.recv(20)
+    except OSError:
+        return b""
 
 
 def test_processes_of_a_closed_user_end(etc: Etc) -> None:

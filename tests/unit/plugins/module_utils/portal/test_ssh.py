@@ -312,9 +312,12 @@ def test_a_file_is_read_by_a_process_of_its_user_and_one_that_hangs_keeps_nobody
             # One that root alone may read is nobody's.
             file.chmod(0o600 if name == "secret" else 0o644)
         people.append(Account(name, nobody.pw_uid, nobody.pw_gid, str(tmp_path / name), "/bin/sh", ()))
-    # Who hangs is left out.
-    found = dict(ssh_keys.authorized_keys(people, 30.0))
+    # Of a home that hangs there are none; keys of the site's list are there all the same.
+    found = dict(ssh_keys.authorized_keys(people, 30.0, str(tmp_path / "none")))
     assert found == {"hangs": set(), "secret": set(), "alice": {KEYS["alice"]}}
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "hangs").write_text(f"{KEYS['bob']} desk\n")
+    assert dict(ssh_keys.authorized_keys(people, 30.0, str(tmp_path / "keys")))["hangs"] == {KEYS["bob"]}
 
 
 def test_what_goes_wrong_is_told_to_the_jump_and_to_the_log(
