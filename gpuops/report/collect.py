@@ -153,6 +153,7 @@ def gather(
         "mesos": status["mesos"],
         "slurm": status["slurm"],
         "portal": status["portal"],
+        "backup": status["backup"],
         "leases": status["leases"],
         "run": run,
     }

@@ -37,9 +37,12 @@ _WORST = (FATAL, UNREACHABLE, UNKNOWN, DEGRADED, OK, NO_GPU)
 
 NODES = "gpu_cluster"
 STORAGE, ZOOKEEPER, MESOS, SLURM = "ceph_mons", "zookeeper", "mesos_masters", "slurm_controllers"
-PORTAL = "portals"
+PORTAL, BACKUP = "portals", "backup_hosts"
 # The parts of a site beside its nodes, in the order in which they are shown.
-PARTS = ("storage", "zookeeper", "mesos", "slurm", "portal")
+PARTS = ("storage", "zookeeper", "mesos", "slurm", "portal", "backup")
+FIND_ACTIONS = ("find", "ansible.builtin.find")
+# One night may have failed.
+BACKUP_DAYS = 2
 # Of a job on a host. More than that no host has.
 GPUS_AT_MOST = 64
 JOB_TEXTS = ("id", "name", "user", "account", "partition", "qos", "state", "waits", "reason", "waits_for")
@@ -64,6 +67,7 @@ class Reader:
         self._nodes: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, list[dict[str, Any]]] = {}
         self._results: dict[str, dict[str, Any]] = {}
+        self._archives: dict[str, dict[str, Any]] = {}
         self._unreached: dict[str, dict[str, str]] = {}
 
     def take(self, event: events.Event) -> None:
@@ -81,6 +85,8 @@ class Reader:
             self._processes[host] = processes(str(result.get("stdout") or ""))
         elif event.ran("ceph"):
             self._results["df"] = result
+        elif event.task.action in FIND_ACTIONS:
+            self._archives[host] = result
         else:
             self._results[event.task.action] = result
 
@@ -96,6 +102,7 @@ class Reader:
             "mesos": _part("mesos", self._mesos),
             "slurm": _part("slurm", lambda: self._slurm(nodes)),
             "portal": _part("portal", self._portal),
+            "backup": _part("backup", lambda: self._backup(now)),
         }
         states = [node["state"] for node in nodes] + [part["state"] for part in parts.values() if part is not None]
         down = [f"{node['name']} ({node['state']})" for node in nodes if node["state"] in (UNREACHABLE, UNKNOWN)]
@@ -338,6 +345,30 @@ class Reader:
             "problem": None,
         }
 
+    def _backup(self, now: float) -> dict[str, Any] | None:
+        hosts = [host for host in self._groups.get(BACKUP, []) if host in self._archives]
+        if not hosts:
+            problem = self._missing(BACKUP) if self._has(BACKUP) else None
+            return problem and {"state": UNREACHABLE, **_NOTHING["backup"], "problems": [], "problem": problem}
+        newest = {
+            host: max((moment(row.get("mtime")) or 0 for row in rows(self._archives[host].get("files"))), default=0)
+            for host in hosts
+        }
+        problems = [
+            {
+                "cause": f"{host} has no archive of the last {BACKUP_DAYS} days",
+                "remedy": f"see `sudo journalctl -u baremetal-gpu-backup` on {host}",
+            }
+            for host, when in newest.items()
+            if not when or now - when > BACKUP_DAYS * 86400
+        ]
+        return {
+            "state": DEGRADED if problems else OK,
+            "hosts": [{"name": host, "newest": when or None} for host, when in newest.items()],
+            "problems": problems,
+            "problem": None,
+        }
+
     def _held(self, job: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The GPUs that a holder keeps out of service, and the code of what is wrong with each."""
         found, uuids = [], self._uuids()
@@ -467,6 +498,7 @@ _NOTHING: dict[str, dict[str, Any]] = {
     "mesos": {"leader": None, "agents": [], "tasks": []},
     "slurm": {"nodes": [], "partitions": [], "jobs": [], "waiting_total": 0, "held": []},
     "portal": {"host": None, "hub": None, "proxy": None, "sessions": None},
+    "backup": {"hosts": []},
 }
 
 

@@ -18,7 +18,8 @@ from gpuops.status import document
 def groups_of(site: Site, words: Sequence[str]) -> dict[str, list[str]]:
     """The hosts of the groups that a status is about. Raises SiteError."""
     content = listing.read(site, words)
-    groups = (document.NODES, document.STORAGE, document.ZOOKEEPER, document.MESOS, document.SLURM, document.PORTAL)
+    groups = [document.NODES, document.STORAGE, document.ZOOKEEPER, document.MESOS, document.SLURM]
+    groups += [document.PORTAL, document.BACKUP]
     return {group: content.hosts(group) for group in groups}
 
 
