@@ -147,7 +147,7 @@ def test_a_host_with_state_of_its_own_is_refused_and_left_as_it_is(host: Host) -
     host.make()
     (host.state / "job_state").write_text("newer")
     before = content(host.state)
-    with pytest.raises(Refused, match=r"has a slurm of its own: .*job_state"):
+    with pytest.raises(Refused, match=r"has slurm of its own already: .*job_state"):
         host.put_back()
     assert content(host.state) == before
 

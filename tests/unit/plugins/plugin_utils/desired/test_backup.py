@@ -39,22 +39,22 @@ def named(found: Plan) -> dict[str, dict[str, Any]]:
 def test_a_head_has_what_its_groups_know() -> None:
     names = ("slurm_controllers", "slurm_databases", "portals", "registries", "ceph_mons")
     found = named(plan(groups={name: ["head1"] for name in names}))
-    assert list(found) == ["slurm", "slurm_accounting", "munge", "portal", "registry", "ceph_mon"]
+    assert list(found) == ["slurm", "slurm_accounting", "munge", "portal", "registry", "ceph_mon.head1"]
     assert found["slurm_accounting"]["mariadb"] == "slurm_acct_db"
     # Its database is copied through SQLite; beside it is uids.json.
     assert found["portal"]["sqlite"] == ["/var/lib/baremetal-gpu-portal/jupyterhub.sqlite"]
     portal = next(part for part in parts.read(found.values()) if part.name == "portal")
     assert portal.has("/var/lib/baremetal-gpu-portal/uids.json")
     assert not portal.has("/var/lib/baremetal-gpu-portal/backups/jupyterhub-1.sqlite")
-    assert found["ceph_mon"]["frozen"] == "ceph-mon@head1.service"
+    assert found["ceph_mon.head1"]["frozen"] == "ceph-mon@head1.service"
 
 
 def test_what_others_have_too_is_not_needed_and_a_second_controller_has_nothing() -> None:
     three = ["c1", "c2", "c3"]
     found = named(plan("c2", {"zookeeper": three, "ceph_mons": three, "slurm_controllers": ["c1", "c2"]}))
-    assert list(found) == ["munge", "zookeeper", "ceph_mon"]
-    assert [found[name]["paths"] for name in ("zookeeper", "ceph_mon")] == [[], []]
-    assert "other monitors" in found["ceph_mon"]["not_needed"]
+    assert list(found) == ["munge", "zookeeper", "ceph_mon.c2"]
+    assert [found[name]["paths"] for name in ("zookeeper", "ceph_mon.c2")] == [[], []]
+    assert "other monitors" in found["ceph_mon.c2"]["not_needed"]
 
 
 def test_the_playbook_has_the_hosts_of_every_group_that_has_a_part() -> None:
