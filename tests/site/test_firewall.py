@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ports import CHOSEN, PORTS
 from tests.site.plays import INVENTORY, Play, lab, run_playbook, ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -65,3 +66,15 @@ def test_only_what_the_host_needs_is_open_and_nobody_is_shut_out(tmp_path: Path)
     assert gone.rc == 0, gone.tail()
     assert answers(address, CLOSED)
     assert ssh(MACHINE, "sudo nft list tables").split() == ["table", "inet", "others"]
+
+
+def test_what_listens_in_the_lab_is_in_the_list() -> None:
+    """Whatever runs there at the moment: sockets of TCP that others than the machine itself can reach."""
+    spans = {span for port in PORTS for span in port.spans({})} - {CHOSEN}
+    unknown = []
+    for machine in ("gpu1", "gpu2", "cpu1"):
+        for line in ssh(machine, "sudo ss --no-header --tcp --listening --numeric --processes").splitlines():
+            address, _colon, port = line.split()[3].rpartition(":")
+            if address.strip("[]") not in ("127.0.0.1", "::1", "[::1]", "127.0.0.54", "127.0.0.53%lo"):
+                unknown += [] if any(first <= int(port) <= last for first, last in spans) else [f"{machine}: {line}"]
+    assert not unknown
