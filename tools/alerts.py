@@ -24,6 +24,7 @@ TITLES = {
     "portal": "Portal",
     "logs": "Logs",
     "registry": "Registry",
+    "backup": "Backup",
     "monitoring": "The monitoring itself",
 }
 

@@ -155,6 +155,7 @@ def gather(
         "slurm": status["slurm"],
         "portal": status["portal"],
         **{name: status[name] for name in SERVICES},
+        "backup": status["backup"],
         "leases": status["leases"],
         "run": run,
     }

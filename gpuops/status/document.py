@@ -38,7 +38,7 @@ _WORST = (FATAL, UNREACHABLE, UNKNOWN, DEGRADED, OK, NO_GPU)
 
 NODES = "gpu_cluster"
 STORAGE, ZOOKEEPER, MESOS, SLURM = "ceph_mons", "zookeeper", "mesos_masters", "slurm_controllers"
-PORTAL = "portals"
+PORTAL, BACKUP = "portals", "backup_hosts"
 # Parts of which no more is known than whether their services work, and the groups of their hosts.
 SERVICES = {
     "homes": "nfs_servers",
@@ -47,8 +47,11 @@ SERVICES = {
     "logs": "log_hosts",
 }
 # The parts of a site beside its nodes, in the order in which they are shown.
-PARTS = ("slurm", "mesos", "zookeeper", "storage", "homes", "portal", "registry", "monitoring", "logs")
-GROUPS = (NODES, STORAGE, ZOOKEEPER, MESOS, SLURM, PORTAL, *SERVICES.values())
+PARTS = ("slurm", "mesos", "zookeeper", "storage", "homes", "portal", "registry", "monitoring", "logs", "backup")
+GROUPS = (NODES, STORAGE, ZOOKEEPER, MESOS, SLURM, PORTAL, *SERVICES.values(), BACKUP)
+FIND_ACTIONS = ("find", "ansible.builtin.find")
+# One night may have failed.
+BACKUP_DAYS = 2
 # Of a job on a host. More than that no host has.
 GPUS_AT_MOST = 64
 JOB_TEXTS = ("id", "name", "user", "account", "partition", "qos", "state", "waits", "reason", "waits_for")
@@ -74,6 +77,7 @@ class Reader:
         self._processes: dict[str, list[dict[str, Any]]] = {}
         self._results: dict[str, dict[str, Any]] = {}
         self._services: dict[str, dict[str, dict[str, Any]]] = {}
+        self._archives: dict[str, dict[str, Any]] = {}
         self._unreached: dict[str, dict[str, str]] = {}
 
     def take(self, event: events.Event) -> None:
@@ -93,6 +97,8 @@ class Reader:
             self._results["df"] = result
         elif event.task.action == "services_info":
             self._services.setdefault(line(result.get("part")), {})[host] = result
+        elif event.task.action in FIND_ACTIONS:
+            self._archives[host] = result
         else:
             self._results[event.task.action] = result
 
@@ -109,6 +115,7 @@ class Reader:
             "slurm": _part("slurm", lambda: self._slurm(nodes)),
             "portal": _part("portal", self._portal),
             **{name: _part(name, functools.partial(self._service, name)) for name in SERVICES},
+            "backup": _part("backup", lambda: self._backup(now)),
         }
         states = [node["state"] for node in nodes] + [part["state"] for part in parts.values() if part is not None]
         down = [f"{node['name']} ({node['state']})" for node in nodes if node["state"] in (UNREACHABLE, UNKNOWN)]
@@ -364,6 +371,30 @@ class Reader:
         problem = self._unreached[lost[0]] if lost else None
         return {"state": state, "hosts": hosts, "problems": problems, "problem": problem}
 
+    def _backup(self, now: float) -> dict[str, Any] | None:
+        hosts = [host for host in self._groups.get(BACKUP, []) if host in self._archives]
+        if not hosts:
+            problem = self._missing(BACKUP) if self._has(BACKUP) else None
+            return problem and {"state": UNREACHABLE, **_NOTHING["backup"], "problems": [], "problem": problem}
+        newest = {
+            host: max((moment(row.get("mtime")) or 0 for row in rows(self._archives[host].get("files"))), default=0)
+            for host in hosts
+        }
+        problems = [
+            {
+                "cause": f"{host} has no archive of the last {BACKUP_DAYS} days",
+                "remedy": f"see `sudo journalctl -u baremetal-gpu-backup` on {host}",
+            }
+            for host, when in newest.items()
+            if not when or now - when > BACKUP_DAYS * 86400
+        ]
+        return {
+            "state": DEGRADED if problems else OK,
+            "hosts": [{"name": host, "newest": when or None} for host, when in newest.items()],
+            "problems": problems,
+            "problem": None,
+        }
+
     def _held(self, job: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The GPUs that a holder keeps out of service, and the code of what is wrong with each."""
         found, uuids = [], self._uuids()
@@ -494,6 +525,7 @@ _NOTHING: dict[str, dict[str, Any]] = {
     "slurm": {"nodes": [], "partitions": [], "jobs": [], "waiting_total": 0, "held": []},
     "portal": {"host": None, "hub": None, "proxy": None, "sessions": None},
     **{name: {"hosts": []} for name in SERVICES},
+    "backup": {"hosts": []},
 }
 
 

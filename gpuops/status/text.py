@@ -247,6 +247,14 @@ def _portal_lines(part: Mapping[str, Any], width: int) -> list[Line]:
     return out + _problems(part["problems"], None, width)
 
 
+def _backup_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    times = [host["newest"] for host in part["hosts"]]
+    text = f": the oldest of the newest archives is of {_when(min(times), 0)}" if times and all(times) else ""
+    out = [_head("backup", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    return out + _problems(part["problems"], None, width)
+
+
 def _index(gpu: Mapping[str, Any]) -> str:
     return "?" if gpu["index"] is None else str(gpu["index"])
 
@@ -310,6 +318,7 @@ _PARTS: dict[str, Callable[[Mapping[str, Any], int], list[Line]]] = {
     "slurm": _slurm_lines,
     "portal": _portal_lines,
     **{name: functools.partial(_service_lines, name) for name in SERVICES},
+    "backup": _backup_lines,
 }
 
 

@@ -228,6 +228,15 @@ STAGES = (
         loss="archives of what it alone knows",
         needs=("preflight",),
     ),
+    Stage(
+        name="firewall",
+        short_title="wall",
+        tag="firewall",
+        roles=("firewall",),
+        groups=("firewalled",),
+        loss="rules of its own on who reaches its ports",
+        needs=("preflight",),
+    ),
 )
 
 # They work for other roles, so what they do belongs to the stage that is under way.

@@ -26,7 +26,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 # slurmctld replaces a file by two renames, between which it has another name.
-TRIES, TRY_S = 5, 0.02
+TRIES, TRY_S = 10, 0.02
 # What SQLite has beside a database.
 BESIDE = ("-wal", "-shm", "-journal")
 DUMP_S = 3600

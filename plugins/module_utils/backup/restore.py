@@ -158,7 +158,7 @@ class Restore:
         if not there:
             return []
         remedy = "restore before `gpuops up` comes to the host; with --replace what is there goes, and a copy is kept"
-        return [Problem("occupied", part.name, f"the host has a {part.name} of its own: {there}", there, remedy)]
+        return [Problem("occupied", part.name, f"the host has {part.name} of its own already: {there}", there, remedy)]
 
     def _occupied_by(self, part: Part, packed: Packed) -> str:
         """What is there of a part and is not in the archive as it is; empty for nothing."""

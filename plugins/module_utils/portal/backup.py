@@ -1,17 +1,23 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A copy of the hub's database, made while the hub writes, of which the last few are kept: DATABASE DIRECTORY COUNT."""
+"""A copy of the hub's database, made while the hub writes, with the numbers of its users; the last few are kept:
+DATABASE DIRECTORY COUNT."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import sys
 import time
 from collections.abc import Sequence
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
+
 NAME = "jupyterhub-"
+# Beside the database: the number of each user's account, without which the next one with the name would be let in.
+UIDS = "uids.json"
 
 
 def copy(database: str, directory: str, count: int, now: float) -> str:
@@ -31,11 +37,19 @@ def copy(database: str, directory: str, count: int, now: float) -> str:
     finally:
         target.close()
         source.close()
+    _copy_uids(os.path.join(os.path.dirname(database), UIDS), path[: -len(".sqlite")] + f".{UIDS}")
     os.replace(part, path)
-    copies = sorted(name for name in os.listdir(directory) if name.startswith(NAME) and name.endswith(".sqlite"))
-    for name in copies[: max(0, len(copies) - count)]:
-        os.unlink(os.path.join(directory, name))
+    for ending in (".sqlite", f".{UIDS}"):
+        copies = sorted(name for name in os.listdir(directory) if name.startswith(NAME) and name.endswith(ending))
+        for name in copies[: max(0, len(copies) - count)]:
+            os.unlink(os.path.join(directory, name))
     return path
+
+
+def _copy_uids(source: str, path: str) -> None:
+    """The hub replaces it in one step, so what is read is whole."""
+    with contextlib.suppress(FileNotFoundError), open(source, "rb") as file:
+        files.write(path, file.read(), 0o600)
 
 
 def main(words: Sequence[str] | None = None) -> int:

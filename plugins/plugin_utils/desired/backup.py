@@ -88,7 +88,8 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
         found.append(_alone(zookeeper, groups["zookeeper"], "the other servers of the ensemble have it"))
     if is_in("ceph_mons"):
         unit = f"ceph-mon@{host}.service"
-        monitor = _part("ceph_mon", [f"/var/lib/ceph/mon/ceph-{host}"], "ceph", [unit], ["ceph-mon"])
+        # Its name is in the map of monitors, so it is no part of a host with another one.
+        monitor = _part(f"ceph_mon.{host}", [f"/var/lib/ceph/mon/ceph-{host}"], "ceph", [unit], ["ceph-mon"])
         # RocksDB comes back from what is on the disk as after a power cut, but not from a copy made meanwhile.
         found.append(_alone({**monitor, "frozen": unit}, groups["ceph_mons"], "the other monitors have it"))
     if is_in("prometheus_servers"):

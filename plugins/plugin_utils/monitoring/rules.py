@@ -15,6 +15,7 @@ from typing import Any
 from ansible.module_utils.common.yaml import yaml_dump
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import (
+    backup,
     ceph,
     gpu,
     host,
@@ -39,6 +40,7 @@ ALERTS: dict[str, tuple[Alert, ...]] = {
     "portal": portal.ALERTS,
     "logs": logs.ALERTS,
     "registry": registry.ALERTS,
+    "backup": backup.ALERTS,
     "monitoring": watching.ALERTS,
 }
 RECORDS: dict[str, tuple[Record, ...]] = {"gpu": gpu.RECORDS}
@@ -78,6 +80,7 @@ INHIBITIONS = (
             "LogSenderSilent",
             "RegistryFull",
             "RegistrySpaceNotFreed",
+            "BackupOld",
             "PortalStartsFail",
             "PortalSessionsUnmeasured",
             "PortalTellsNothing",

@@ -115,7 +115,7 @@ def test_what_stands_against_a_restore_is_told_before_anything_changes(site: Ben
     (site.path / "only" / "job_state").write_text("newer")
     refused = site.call("restore-head", str(path), "--host", "head1")
     assert refused.returncode == 2
-    assert "has a also of its own" in " ".join(refused.stdout.split())
+    assert "has also of its own" in " ".join(refused.stdout.split())
     assert (site.path / "only" / "job_state").read_text() == "newer"
     # As a bare machine of another name.
     os.unlink(site.path / "only" / "job_state")

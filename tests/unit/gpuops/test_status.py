@@ -100,11 +100,11 @@ def well():
     ]
 
 
-def read(documents, groups=GROUPS):
+def read(documents, groups=GROUPS, now=1000.0):
     reader = status.Reader(groups)
     for document in documents:
         reader.take(events.typed(document))
-    document = reader.document(1000.0)
+    document = reader.document(now)
     jsonschema.validate(document, SCHEMA)
     return document
 
@@ -671,3 +671,34 @@ def test_nonsense_of_the_portals_host_is_no_number():
     document = of_portal(ok("login1", "portal_info", hub="yes", proxy=[], sessions={"run": "many"}, problems="none"))
     assert document["portal"]["state"] == "fatal"
     assert document["portal"]["sessions"] == {"run": 0, "wait": 0}
+
+
+def of_backup(*documents):
+    return read([*well(), *documents], {**GROUPS, "backup_hosts": ["head1", "head2"]}, now=1_700_000_000.0)
+
+
+def archives(host, *ages):
+    """So many seconds before the look."""
+    return ok(host, "ansible.builtin.find", files=[{"path": "/x", "mtime": 1_700_000_000.0 - age} for age in ages])
+
+
+def test_archives_of_the_last_nights_are_well():
+    document = of_backup(archives("head1", 90000, 80), archives("head2", 90000))
+    assert document["backup"]["state"] == "ok"
+    assert "backup     ok: the oldest of the newest archives is of " in text(document)
+    assert read(well())["backup"] is None
+
+
+def test_a_host_without_an_archive_of_two_days_is_told_with_what_to_read():
+    document = of_backup(archives("head1", 3 * 86400, 4 * 86400), archives("head2"))
+    assert document["backup"]["state"] == document["state"] == "degraded"
+    assert [row["newest"] is None for row in document["backup"]["hosts"]] == [False, True]
+    said = text(document)
+    assert "head1 has no archive of the last 2 days" in said
+    assert "journalctl -u baremetal-gpu-backup` on head2" in said
+
+
+def test_archives_of_hosts_that_are_not_reached_are_not_seen():
+    document = of_backup(unreachable("head1"), unreachable("head2"))
+    assert document["backup"]["state"] == "unreachable"
+    assert "backup" in document["not_seen"]

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
+import shutil
 import sqlite3
 import tarfile
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +130,44 @@ def test_a_link_that_a_service_made_is_not_followed(host: Host) -> None:
     assert host.make().parts[0].passed_over == [str(host.state / "shadow")]
 
 
+def test_files_are_whole_while_slurmctld_replaces_them(host: Host) -> None:
+    """By its own steps: between two of them the file has no name, or two."""
+    new, old, now = (str(host.state / f"job_state{end}") for end in (".new", ".old", ""))
+    stopped = threading.Event()
+
+    def save() -> None:
+        for number in itertools.cycle(range(256)):
+            Path(new).write_bytes(bytes([number]) * 50_000)
+            with suppress(FileNotFoundError):
+                os.unlink(old)
+            with suppress(FileNotFoundError):
+                os.link(now, old)
+                os.unlink(now)
+            os.link(new, now)
+            os.unlink(new)
+            if stopped.is_set():
+                return
+
+    # As the directory of an account, in which a second name would be another one's file.
+    host.state.chmod(0o777)
+    writer = threading.Thread(target=save)
+    writer.start()
+    try:
+        for _archive in range(15):
+            host.make()
+            (host.base / "members").mkdir()
+            rows = archive.read(str(host.archive), str(host.base / "members")).parts[0].rows
+            saved = {row.path: (host.base / "members" / str(row.member)).read_bytes() for row in rows[1:]}
+            assert {now, old} & set(saved)
+            for path in {now, old} & set(saved):
+                assert len(saved[path]) == 50_000
+                assert len(set(saved[path])) == 1
+            shutil.rmtree(host.base / "members")
+    finally:
+        stopped.set()
+        writer.join()
+
+
 def test_a_database_is_copied_whole_while_it_is_written(host: Host) -> None:
     path = host.state / "hub.sqlite"
     hub = sqlite3.connect(path)
@@ -147,7 +189,7 @@ def test_a_host_with_state_of_its_own_is_refused_and_left_as_it_is(host: Host) -
     host.make()
     (host.state / "job_state").write_text("newer")
     before = content(host.state)
-    with pytest.raises(Refused, match=r"has a slurm of its own: .*job_state"):
+    with pytest.raises(Refused, match=r"has slurm of its own already: .*job_state"):
         host.put_back()
     assert content(host.state) == before
 

@@ -44,6 +44,16 @@ def test_the_last_few_are_kept_and_what_was_cut_is_removed(database: Path) -> No
     assert kept(database) == [*days, "notes"]
 
 
+def test_the_numbers_of_the_users_are_copied_with_the_database(database: Path) -> None:
+    (database.parent / "uids.json").write_text('{"alice": 1000}')
+    for day in range(3):
+        backup.copy(str(database), str(database.parent / "backups"), 1, NOW + 86400 * day)
+    assert kept(database) == ["jupyterhub-20231116-221320.sqlite", "jupyterhub-20231116-221320.uids.json"]
+    copy = database.parent / "backups" / "jupyterhub-20231116-221320.uids.json"
+    assert copy.read_text() == '{"alice": 1000}'
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("content", [None, b"no database, however long this text may be"])
 def test_without_a_database_nothing_is_copied_and_no_copy_is_lost(
     database: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]

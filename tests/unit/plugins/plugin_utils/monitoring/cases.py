@@ -1031,6 +1031,22 @@ CASES = (
         interval="30m",
     ),
     Case(
+        "BackupOld",
+        "56h",
+        {named("baremetal_gpu_backup_timestamp_seconds", **SLURM): "0x160"},
+        (
+            Firing(
+                SLURM,
+                "head1: no backup for two days",
+                "The last one was made 2d 8h 0m 0s ago.",
+                "Read `sudo journalctl -u baremetal-gpu-backup` on head1, which says what could not be read or "
+                "written, and run `sudo systemctl start baremetal-gpu-backup` there.",
+            ),
+        ),
+        {"every night": {named("baremetal_gpu_backup_timestamp_seconds", **SLURM): f"0x50 {24 * 3600}x90"}},
+        interval="30m",
+    ),
+    Case(
         "PortalHubDown",
         "10m",
         {named("portal_hub_up", **PORTAL): "0x20"},

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.publish import METRICS as AGENT_METRICS
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup.nightly import METRICS as BACKUP_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import CODES
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs import spool, store
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS as HOST_METRICS
@@ -31,7 +32,15 @@ FIRING = {case.alert: case.firing[0] for case in CASES}
 
 # What programs of the collection give.
 LOG_METRICS = {**spool.METRICS, **store.METRICS}
-OURS = {**AGENT_METRICS, **SLURM_METRICS, **RECONCILER_METRICS, **HOST_METRICS, **LOG_METRICS, **REGISTRY_METRICS}
+OURS = {
+    **AGENT_METRICS,
+    **SLURM_METRICS,
+    **RECONCILER_METRICS,
+    **HOST_METRICS,
+    **LOG_METRICS,
+    **REGISTRY_METRICS,
+    **BACKUP_METRICS,
+}
 KNOWN = {
     *OURS,
     *(name for names in foreign_metrics.METRICS.values() for name in names),
