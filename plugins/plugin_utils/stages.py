@@ -227,6 +227,15 @@ STAGES = (
         loss="archives of what it alone knows",
         needs=("preflight",),
     ),
+    Stage(
+        name="firewall",
+        short_title="fwall",
+        tag="firewall",
+        roles=("firewall",),
+        groups=("firewall_hosts",),
+        loss="rules for what may open a connection to it",
+        needs=("preflight",),
+    ),
 )
 
 # They work for other roles, so what they do belongs to the stage that is under way.

@@ -147,6 +147,13 @@ COMMON = {
     "dpkg",
     "amtool",
     "apt-get",
+    "echo",
+    "mkdir",
+    "mke2fs",
+    "mount",
+    "mv",
+    "module",
+    "nvcc",
 }
 
 

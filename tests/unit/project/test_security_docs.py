@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import login
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import ports
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
 from tests.unit.plugins.plugin_utils.desired.test_portal import files, plan
 from tests.unit.project.tree import ROOT
@@ -101,3 +102,8 @@ def test_each_port_is_told_with_its_number() -> None:
         (line,) = [line for line in lines if f"`{name}`" in line.split("|")[1]]
         assert re.search(rf"\b{number}\b", line.split("|")[1])
     assert f"| {portal.PROXY_API_PORT}, on loopback only |" in PAGE
+
+
+def test_the_table_of_ports_is_that_of_the_list() -> None:
+    """Run tools/ports.py."""
+    assert "\n".join(ports.rows()) in PAGE
