@@ -90,7 +90,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_a_file_system_without_quotas_is_refused_with_what_to_do(site: Site) -> None:
     said = site.refused()
     assert "does not enforce quotas" in said
-    assert "tune2fs -O quota" in said
+    assert "quotacheck -cum /" in said
     assert "nfs_homes_quota: false" in said
 
 

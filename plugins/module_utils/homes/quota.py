@@ -101,10 +101,17 @@ class Quotas:
             return
         ways = {
             "ext4": f"unmount {found.path}, run `sudo tune2fs -O quota {found.source}`, add `usrquota` to its options"
-            " in /etc/fstab and mount it again; for the root file system do that in a rescue system",
+            " in /etc/fstab and mount it again",
             "xfs": f"add `uquota` to the options of {found.path} in /etc/fstab, unmount it and mount it again; the root"
             " file system takes `rootflags=uquota` of the kernel's command line, and a reboot",
         }
+        if (found.path, found.kind) == ("/", "ext4"):
+            # What cannot be unmounted has its quotas in a file.
+            ways["ext4"] = (
+                "install the package quota, add `usrjquota=aquota.user,jqfmt=vfsv1` to the options of / in /etc/fstab,"
+                " and run `sudo mount -o remount / && sudo quotacheck -cum / && sudo quotaon /`; better, put the homes"
+                " on a file system of their own"
+            )
         way = ways.get(found.kind, "put the homes on a file system of their own, ext4 with the feature quota or xfs")
         raise Refused(
             f"{found.path} ({found.kind}) does not enforce quotas of users",

@@ -81,12 +81,19 @@ def test_a_quota_is_read_and_set_in_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "remedy"),
-    [("ext4", "sudo tune2fs -O quota /dev/sda1"), ("xfs", "uquota"), ("btrfs", "a file system of their own")],
+    ("path", "kind", "remedy"),
+    [
+        ("/srv", "ext4", "sudo tune2fs -O quota /dev/sda1"),
+        ("/", "ext4", "sudo quotacheck -cum /"),
+        ("/srv", "xfs", "uquota"),
+        ("/srv", "btrfs", "a file system of their own"),
+    ],
 )
 @pytest.mark.parametrize("flags", [0, 1], ids=["off", "counted only"])
-def test_a_file_system_that_refuses_nothing_is_refused_with_its_remedy(kind: str, remedy: str, flags: int) -> None:
-    quotas = Quotas(FileSystem("/srv", kind, EXT4.device, EXT4.source), Kernel(flags))
+def test_a_file_system_that_refuses_nothing_is_refused_with_its_remedy(
+    path: str, kind: str, remedy: str, flags: int
+) -> None:
+    quotas = Quotas(FileSystem(path, kind, EXT4.device, EXT4.source), Kernel(flags))
     with pytest.raises(Refused) as refused:
         quotas.check("nfs_homes_quota")
     assert refused.value.problem.code == "no_quotas"
