@@ -25,6 +25,7 @@ DOOR = "door1"
 SERVER, NODE = "nfs1", "node1"
 DISK = "/dev/disk/by-id/virtio-lab-homes"
 EXPORT = "/srv/homes"
+HOME = "/home"
 UIDS = {"alice": 2001, "bob": 2002}
 
 
@@ -89,17 +90,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_a_file_system_without_quotas_is_refused_with_what_to_do(site: Site) -> None:
     said = site.refused()
     assert "does not enforce quotas" in said
-    assert "tune2fs -O quota" in said
+    assert "quotacheck -cum /" in said
     assert "nfs_homes_quota: false" in said
 
 
 def test_homes_are_exported_and_mounted(site: Site) -> None:
-    fstab = f"{DISK} {EXPORT} ext4 defaults,nofail 0 2"
+    fstab = f"{DISK} {EXPORT} ext4 usrquota,nofail 0 2"
     run(f"sudo mke2fs -q -t ext4 -O quota {DISK} && sudo mkdir -p {EXPORT} && echo '{fstab}' | sudo tee -a /etc/fstab")
     run(f"sudo systemctl daemon-reload && sudo mount {EXPORT}")
     site.converge()
-    assert as_user("alice", "echo mine >/home/alice/file && cat /home/alice/file") == "mine\nrc=0\n"
-    assert run("findmnt --noheadings --output FSTYPE /home/alice").split()[-1] == "nfs4"
+    assert as_user("alice", f"echo mine >{HOME}/alice/file && cat {HOME}/alice/file") == "mine\nrc=0\n"
+    assert run(f"findmnt --noheadings --output FSTYPE {HOME}/alice").split()[-1] == "nfs4"
     assert run(f"sudo cat {EXPORT}/alice/file") == "mine\n"
 
 
@@ -108,36 +109,36 @@ def test_a_second_run_changes_nothing(site: Site) -> None:
 
 
 def test_nobody_reaches_the_home_of_another_and_root_of_a_node_none(site: Site) -> None:
-    assert "Permission denied" in as_user("bob", "ls /home/alice")
-    assert "Permission denied" in run("sudo ls /home/alice 2>&1 || true")
+    assert "Permission denied" in as_user("bob", f"ls {HOME}/alice")
+    assert "Permission denied" in run(f"sudo ls {HOME}/alice 2>&1 || true")
 
 
 def test_a_quota_refuses_more_and_no_smaller_one_is_set(site: Site) -> None:
-    assert "quota exceeded" in as_user("bob", "dd if=/dev/zero of=/home/bob/big bs=1M count=30 oflag=sync 2>&1")
+    assert "quota exceeded" in as_user("bob", f"dd if=/dev/zero of={HOME}/bob/big bs=1M count=30 oflag=sync 2>&1")
     assert "are used" in site.refused(bob={"size": "10M"})
     site.converge(bob={"size": "60M"})
-    assert as_user("bob", "dd if=/dev/zero of=/home/bob/big bs=1M count=30 oflag=sync status=none") == "rc=0\n"
+    assert as_user("bob", f"dd if=/dev/zero of={HOME}/bob/big bs=1M count=30 oflag=sync status=none") == "rc=0\n"
 
 
 def test_while_a_home_is_not_mounted_nobody_writes_below(site: Site) -> None:
     run("sudo systemctl stop home-bob.automount home-bob.mount")
-    assert "Permission denied" in as_user("bob", "echo lost >/home/bob/lost")
+    assert "Permission denied" in as_user("bob", f"echo lost >{HOME}/bob/lost")
     site.converge(bob={"size": "60M"})
-    assert as_user("bob", "ls /home/bob") == "big\nrc=0\n"
+    assert as_user("bob", f"ls {HOME}/bob") == "big\nrc=0\n"
 
 
 def test_an_archived_home_is_closed_and_comes_back(site: Site) -> None:
     site.converge(alice={"state": "archived"})
-    assert "rc=0" not in as_user("alice", "cat /home/alice/file")
+    assert "rc=0" not in as_user("alice", f"cat {HOME}/alice/file")
     assert run(f"sudo cat {EXPORT}/alice/file") == "mine\n"
     site.converge()
-    assert as_user("alice", "cat /home/alice/file") == "mine\nrc=0\n"
+    assert as_user("alice", f"cat {HOME}/alice/file") == "mine\nrc=0\n"
 
 
 def test_a_removed_home_needs_its_name_twice_and_stays_aside_for_days(site: Site) -> None:
     assert "`confirm: bob`" in site.refused(bob={"state": "absent"})
     site.converge(bob={"state": "absent", "confirm": "bob"})
-    assert "rc=0" not in as_user("bob", "ls /home/bob/big")
+    assert "rc=0" not in as_user("bob", f"ls {HOME}/bob/big")
     purge = "sudo systemctl start baremetal-gpu-homes-purge.service"
     aside = f"sudo ls {EXPORT}/.removed"
     assert run(f"{purge} && {aside}").startswith("bob.")
@@ -145,12 +146,12 @@ def test_a_removed_home_needs_its_name_twice_and_stays_aside_for_days(site: Site
 
 
 def test_a_home_on_the_nodes_own_disk_is_not_hidden(site: Site) -> None:
-    run("sudo install -d -o 2002 /home/bob && sudo touch /home/bob/work")
-    assert "/home/bob is there already" in site.refused(NODE)
-    run("sudo rm -r /home/bob")
+    run(f"sudo install -d -o 2002 {HOME}/bob && sudo touch {HOME}/bob/work")
+    assert f"{HOME}/bob is there already" in site.refused(NODE)
+    run(f"sudo rm -r {HOME}/bob")
 
 
 def test_after_a_power_cut_the_homes_are_there(site: Site) -> None:
     site.converge()
     lab("vm", "power-cut", timeout=1800)
-    assert as_user("alice", "cat /home/alice/file") == "mine\nrc=0\n"
+    assert as_user("alice", f"cat {HOME}/alice/file") == "mine\nrc=0\n"

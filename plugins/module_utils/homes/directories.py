@@ -95,7 +95,7 @@ def _problems_of(home: Home, settings: Settings) -> list[Problem]:
     # Root's is one that was archived.
     if there and there.uid not in (0, home.uid):
         cause = f"{path} belongs to the uid {there.uid}, and {name} has {home.uid}"
-        remedy = f"see whose files these are: `ls -ln {path}`; to give them to {name}: `chown -R {home.uid} {path}`"
+        remedy = f"see whose it is: `sudo ls -ln {path}`; to give it to {name}: `sudo chown -R {home.uid} {path}`"
         found.append(Problem("home_of_another", path, cause, str(there.uid), remedy))
     if settings.quotas and home.size:
         limit, used = settings.quotas.read(home.uid)

@@ -88,6 +88,6 @@ def wrong(homes: Sequence[Mapping[str, Any]], run: Run, timeout: float) -> list[
         code, said, _error = run(["stat", "--format=%u %a", path], None, LOOK_S)
         if code or said.split() != [str(uid), "700"]:
             cause = f"the home at {path} ought to be the user's ({uid}) alone, with the mode 700"
-            remedy = f"make it on the server: `install -d -m 700 -o {uid} -g {home['gid']} DIRECTORY`"
+            remedy = f"make it on the server: `sudo install -d -m 700 -o {uid} -g {home['gid']} DIRECTORY`"
             found.append(Problem("home_of_another", path, cause, said.strip(), remedy))
     return found

@@ -36,18 +36,20 @@ class FileSystem:
     """What a directory lies on.
 
     :ivar path: where it is mounted.
+    :ivar source: the device as people know it; device is what the kernel takes.
     """
 
     path: str
     kind: str
     device: str
+    source: str
 
 
 def of(directory: str, table: str = "/proc/self/mountinfo") -> FileSystem:
     """The file system of a directory, which need not exist yet."""
     # What is not there will be made on the file system of what is.
     real = os.path.realpath(directory)
-    found = FileSystem("/", "", "")
+    found = FileSystem("/", "", "", "")
     with open(table, encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             fields, _dash, more = line.partition(" - ")
@@ -57,7 +59,7 @@ def of(directory: str, table: str = "/proc/self/mountinfo") -> FileSystem:
             if f"{real}/".startswith(f"{path.rstrip('/')}/") and len(path) >= len(found.path):
                 kind, source = more.split(" ")[:2]
                 number = f"/dev/block/{words[2]}"
-                found = FileSystem(path, kind, number if os.path.exists(number) else source)
+                found = FileSystem(path, kind, number if os.path.exists(number) else source, source)
     return found
 
 
@@ -98,11 +100,18 @@ class Quotas:
         if flags & ENFORCED == ENFORCED:
             return
         ways = {
-            "ext4": f"unmount {found.path}, run `tune2fs -O quota {found.device}` and mount it again; for the root file"
-            " system do that in a rescue system",
+            "ext4": f"unmount {found.path}, run `sudo tune2fs -O quota {found.source}`, add `usrquota` to its options"
+            " in /etc/fstab and mount it again",
             "xfs": f"add `uquota` to the options of {found.path} in /etc/fstab, unmount it and mount it again; the root"
             " file system takes `rootflags=uquota` of the kernel's command line, and a reboot",
         }
+        if (found.path, found.kind) == ("/", "ext4"):
+            # What cannot be unmounted has its quotas in a file.
+            ways["ext4"] = (
+                "install the package quota, add `usrjquota=aquota.user,jqfmt=vfsv1` to the options of / in /etc/fstab,"
+                " and run `sudo mount -o remount / && sudo quotacheck -cum / && sudo quotaon /`; better, put the homes"
+                " on a file system of their own"
+            )
         way = ways.get(found.kind, "put the homes on a file system of their own, ext4 with the feature quota or xfs")
         raise Refused(
             f"{found.path} ({found.kind}) does not enforce quotas of users",

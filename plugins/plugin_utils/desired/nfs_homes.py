@@ -155,8 +155,9 @@ def _nfs_problems(
     if host and not host["nfs_server" if keeps else "nfs_client"]:
         kind = "server" if keeps else "client"
         cause = f"the kernel has no NFS {kind}"
-        remedy = f"boot a kernel of the distribution: `modprobe {'nfsd' if keeps else 'nfs'}` has to succeed; or " + (
-            "put another host into nfs_servers" if keeps else "set another `cluster_homes`"
+        remedy = (
+            f"boot a kernel of the distribution: `sudo modprobe {'nfsd' if keeps else 'nfs'}` has to succeed; or "
+            + ("put another host into nfs_servers" if keeps else "set another `cluster_homes`")
         )
         yield Problem(f"no_nfs_{kind}", peers["host"], cause, "", remedy)
 
@@ -184,7 +185,8 @@ def _keeper(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         files = [{"path": path, "state": "directory", "mode": "0755", **ROOT_OWNS} for path in _directories()]
         files.append({"path": root, "state": "directory", "mode": "0711", **ROOT_OWNS})
         clients = [f"[{one}]" if one.count(":") > 1 and "/" not in one else one for one in _clients(params, peers)]
-        texts[EXPORTS] = render(ROLE, "exports.j2", root=root, mount=mount, clients=clients)
+        rights = f"(rw,sync,root_squash,sec=sys,no_subtree_check{f',mountpoint={mount}' if mount else ''})"
+        texts[EXPORTS] = render(ROLE, "exports.j2", root=root, clients=[f"{one}{rights}" for one in clients])
         texts[CONF] = render(ROLE, "nfs.conf.j2", only=bool(params["only_v4"]))
         units.append(
             {"name": SERVER, "enabled": True, "state": "started", "restart_on": [CONF], "reload_on": [EXPORTS]}

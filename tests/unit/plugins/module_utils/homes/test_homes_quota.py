@@ -13,7 +13,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.homes import quota
 from ansible_collections.baremetal.gpu.plugins.module_utils.homes.quota import FileSystem, Quotas
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
-EXT4 = FileSystem("/srv", "ext4", "/dev/block/8:1")
+EXT4 = FileSystem("/srv", "ext4", "/dev/block/8:1", "/dev/sda1")
 TABLE = """\
 22 1 253:1 / / rw - ext4 /dev/sda1 rw
 23 22 0:21 / /proc rw - proc proc rw
@@ -65,6 +65,7 @@ def test_the_file_system_of_a_directory_is_found(
     table.write_text(TABLE)
     found = quota.of(directory, str(table))
     assert (found.path, found.kind) == (path, kind)
+    assert found.source == device
     assert path == "/" or found.device == device
 
 
@@ -80,11 +81,19 @@ def test_a_quota_is_read_and_set_in_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "remedy"), [("ext4", "tune2fs -O quota"), ("xfs", "uquota"), ("btrfs", "a file system of their own")]
+    ("path", "kind", "remedy"),
+    [
+        ("/srv", "ext4", "sudo tune2fs -O quota /dev/sda1"),
+        ("/", "ext4", "sudo quotacheck -cum /"),
+        ("/srv", "xfs", "uquota"),
+        ("/srv", "btrfs", "a file system of their own"),
+    ],
 )
 @pytest.mark.parametrize("flags", [0, 1], ids=["off", "counted only"])
-def test_a_file_system_that_refuses_nothing_is_refused_with_its_remedy(kind: str, remedy: str, flags: int) -> None:
-    quotas = Quotas(FileSystem("/srv", kind, EXT4.device), Kernel(flags))
+def test_a_file_system_that_refuses_nothing_is_refused_with_its_remedy(
+    path: str, kind: str, remedy: str, flags: int
+) -> None:
+    quotas = Quotas(FileSystem(path, kind, EXT4.device, EXT4.source), Kernel(flags))
     with pytest.raises(Refused) as refused:
         quotas.check("nfs_homes_quota")
     assert refused.value.problem.code == "no_quotas"
