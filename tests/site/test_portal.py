@@ -156,6 +156,8 @@ def test_a_session_out_of_memory_says_so_with_the_remedy(portal: Portal, bob: Br
 
 def test_an_upgrade_of_the_wheels_leaves_sessions_alone(portal: Portal, alice: Browser) -> None:
     """An environment that somebody has changed is made anew, as one of another version would be."""
+    # That of the test before is ending.
+    until(lambda: len(sessions()) == 1, 60, sessions)
     before = sessions()
     ssh(CONTROLLER, "sudo rm -r /opt/baremetal-gpu/portal/lib/python3*/site-packages/certipy-*.dist-info")
     play = portal.run()

@@ -37,7 +37,8 @@ def manual():
 
 def test_the_manual_page_has_every_command_and_option(manual):
     for name, command in COMMANDS.items():
-        section = manual.split(f".SH GPUOPS {name.upper()}\n")[1].split("\n.SH ")[0]
+        title = name.upper().replace("-", "\\-")
+        section = manual.split(f".SH GPUOPS {title}\n")[1].split("\n.SH ")[0]
         for parameter in command.params:
             for option in parameter.opts if parameter.param_type_name == "option" else ():
                 assert option.replace("-", "\\-") in section, f"{name} {option}"
