@@ -18,15 +18,75 @@ description:
   - Reports all problems of the host before any change.
 options:
   users:
-    description: The users, as RV(baremetal.gpu.site_users#filter:_value) has them in C(accounts), with C(home).
+    description: The users, as the filter P(baremetal.gpu.site_users#filter) has them in C(accounts), with C(home).
     type: list
     elements: dict
     required: true
+    suboptions:
+      name:
+        description: Name of the account.
+        type: str
+        required: true
+      uid:
+        description: Its UID.
+        type: int
+        required: true
+      gid:
+        description: GID of its first group.
+        type: int
+        required: true
+      home:
+        description: Path of the home, which is not made.
+        type: str
+        required: true
+      shell:
+        description: The shell.
+        type: str
+        required: true
+      group:
+        description: Name of the first group. By default that of the user, and then it is made, too.
+        type: str
+      listed:
+        description: Whether the list of users names the UID, so that an account that has it is taken over.
+        type: bool
+        default: false
+      full_name:
+        description: Name of the person.
+        type: str
+        default: ''
+      groups:
+        description: Groups of O(groups) of which the user is a member.
+        type: list
+        elements: str
+        default: []
+      ssh_keys:
+        description: Public keys.
+        type: list
+        elements: str
+        default: []
+      state:
+        description: Whether the user may log in.
+        type: str
+        choices: [present, closed, removed]
+        default: present
+      until:
+        description: Day on which the account expires, such as V(2027-03-31).
+        type: str
+        default: ''
   groups:
-    description: The groups, C(name) and C(gid) of each.
+    description: The groups.
     type: list
     elements: dict
     required: true
+    suboptions:
+      name:
+        description: Name of the group.
+        type: str
+        required: true
+      gid:
+        description: Its GID.
+        type: int
+        required: true
   ledger:
     description: The numbers that were given before, C(users), and their range, C(first) and C(last).
     type: dict
