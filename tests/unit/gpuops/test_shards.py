@@ -267,7 +267,7 @@ def of(*found):
 
 def test_stages_that_need_nothing_of_the_failed_one_go_on_and_the_others_wait():
     found = known(head="storage", gpu1="")
-    assert of(*shards.rest(found, "storage", "")) == [("registry,monitoring", (), ())]
+    assert of(*shards.rest(found, "storage", "")) == [("homes,registry,monitoring,backup,firewall", (), ())]
     assert of(*shards.rest(found, "storage", "storage,monitoring")) == [("monitoring", (), ())]
     assert shards.rest(found, "storage", "storage") == []
     # Nothing goes on on a host that cannot be reached, and nothing at all where there is no other.
@@ -283,16 +283,15 @@ def test_of_nodes_that_do_not_wait_for_each_other_only_those_that_failed_lack_th
 def test_storage_that_is_refused_before_anything_was_changed_does_not_keep_drivers_from_nodes():
     found = known(stor1="storage", gpu1="")
     found.stage_seconds.clear()
-    assert of(*shards.rest(found, "storage", "")) == [
-        ("driver,cuda,containers,verify,agent,registry,monitoring", (), ())
-    ]
+    tags = "driver,cuda,containers,verify,agent,users,software,homes,registry,monitoring,backup,firewall"
+    assert of(*shards.rest(found, "storage", "")) == [(tags, (), ())]
 
 
 def test_a_portal_that_is_refused_before_anything_was_changed_keeps_nothing_else_from_its_host():
     found = known(head="portal")
     found.stage_seconds.clear()
-    tags = "driver,cuda,containers,verify,agent,storage,scheduler,slurm,registry,monitoring"
-    assert of(*shards.rest(found, "portal", "")) == [(tags, (), ())]
+    tags = "driver,cuda,containers,verify,agent,users,software,storage,homes,scheduler,slurm,registry,monitoring"
+    assert of(*shards.rest(found, "portal", "")) == [(f"{tags},backup,firewall", (), ())]
 
 
 def test_a_failed_host_goes_through_what_the_others_have_come_to_and_it_does_not_need():
