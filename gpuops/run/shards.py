@@ -33,7 +33,8 @@ DIVISIBLE_TAGS = tuple(tag for stage in STAGES if stage.independent for tag in s
 CHECKED_TAGS = frozenset(
     tag
     for stage in STAGES
-    if stage.name in ("users", "scheduler", "slurm", "registry", "monitoring", "backup", "firewall")
+    if stage.name
+    in ("users", "software", "homes", "scheduler", "slurm", "registry", "monitoring", "backup", "firewall")
     for tag in stage.tags
 )
 TAGS_AFTER_PREFLIGHT = tuple(tag for stage in STAGES if stage.after_preflight for tag in stage.tags)
