@@ -139,7 +139,8 @@ def _drift(host: HostPlan, result: Mapping[str, Any], stage: str) -> None:
         for item in rows(items):
             (text,) = compare.plan({section: [item]})
             actions = texts(item.get("actions"))
-            if section == "units" and "restart" in actions:
+            # One that is enabled only now does not run yet.
+            if section == "units" and "restart" in actions and not {"enable", "start"}.intersection(actions):
                 host.changes.append(f"{stage}: {text}" if stage else text)
                 host.note("restarts", line_of(item.get("name")).removesuffix(".service"), stage)
             else:
@@ -266,7 +267,7 @@ def brief(run: progress.Run, reader: Reader, width: int) -> list[Line]:
 
 
 def _hosts(names: list[str], count: int) -> str:
-    if len(names) == count > 1:
+    if len(names) == count > 2:
         return f"all {len(names)} hosts"
     more = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

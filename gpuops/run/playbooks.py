@@ -5,7 +5,7 @@ from __future__ import annotations
 
 SITE = "baremetal.gpu.site"
 PREFLIGHT, STORAGE_PREFLIGHT = "baremetal.gpu.preflight", "baremetal.gpu.storage_preflight"
-PORTAL_PREFLIGHT = "baremetal.gpu.portal_preflight"
+HOMES_PREFLIGHT, PORTAL_PREFLIGHT = "baremetal.gpu.homes_preflight", "baremetal.gpu.portal_preflight"
 SETTINGS_PREFLIGHT = "baremetal.gpu.settings_preflight"
 STATUS, DOCTOR = "baremetal.gpu.status", "baremetal.gpu.doctor"
 USAGE = "baremetal.gpu.usage"

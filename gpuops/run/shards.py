@@ -19,7 +19,14 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES, STAGES, Stage, behind, does_without
 from gpuops.run import events
-from gpuops.run.playbooks import PORTAL_PREFLIGHT, PREFLIGHT, SETTINGS_PREFLIGHT, SITE, STORAGE_PREFLIGHT
+from gpuops.run.playbooks import (
+    HOMES_PREFLIGHT,
+    PORTAL_PREFLIGHT,
+    PREFLIGHT,
+    SETTINGS_PREFLIGHT,
+    SITE,
+    STORAGE_PREFLIGHT,
+)
 
 # What one process and its workers keep busy, and how many hosts are worth the start of another one.
 CORES, FEWEST_HOSTS = 4, 50
@@ -34,7 +41,18 @@ CHECKED_TAGS = frozenset(
     tag
     for stage in STAGES
     if stage.name
-    in ("users", "software", "homes", "scheduler", "slurm", "registry", "monitoring", "backup", "firewall")
+    in (
+        "users",
+        "software",
+        "homes",
+        "scheduler",
+        "reconciler",
+        "slurm",
+        "registry",
+        "monitoring",
+        "backup",
+        "firewall",
+    )
     for tag in stage.tags
 )
 TAGS_AFTER_PREFLIGHT = tuple(tag for stage in STAGES if stage.after_preflight for tag in stage.tags)
@@ -73,7 +91,7 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     if any(name in TAGS_AFTER_PREFLIGHT for name in apart):
         # What it finds out about a host lasts as long as its process, so that the next leg has it again.
         found.append(Leg(PREFLIGHT, divided=True))
-    for tag, checks in (("storage", STORAGE_PREFLIGHT), ("portal", PORTAL_PREFLIGHT)):
+    for tag, checks in (("storage", STORAGE_PREFLIGHT), ("homes", HOMES_PREFLIGHT), ("portal", PORTAL_PREFLIGHT)):
         if apart and (not named or tag in together):
             found.append(Leg(checks))
     if apart and (not named or CHECKED_TAGS.intersection(together)):

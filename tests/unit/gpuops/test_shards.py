@@ -202,7 +202,7 @@ def tasks_of(*words):
 
 def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
     (*checks, nodes, rest) = shards.legs("baremetal.gpu.site", "", 2)
-    names = ["preflight", "storage_preflight", "portal_preflight", "settings_preflight"]
+    names = ["preflight", "storage_preflight", "homes_preflight", "portal_preflight", "settings_preflight"]
     assert [leg.playbook for leg in checks] == [f"baremetal.gpu.{name}" for name in names]
     apart = tasks_of(SITE, "--tags", nodes.tags)
     together = tasks_of(SITE, *rest.options)
