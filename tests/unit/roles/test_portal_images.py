@@ -53,8 +53,8 @@ def save(browser: Browser, name: str, server: str = "") -> Answer:
 
 def test_the_form_offers_images_and_says_where_the_own_ones_are(alice: Browser) -> None:
     page = alice.get("/hub/spawn").text
-    assert '<option value="torch"></option>' in page
-    assert "an image of yours such as reg1:5000/alice/lectures:v1" in page
+    assert '<option value="torch">torch</option>' in page
+    assert "an image such as reg1:5000/alice/lectures:v1" in page
     asked = "gpus=1&cpus=1&memory_gib=1&hours=1&environment=reg1:5000/alice/lectures:v1"
     assert alice.get(f"/hub/now/forecast?{asked}").json()["answer"] == "now"
 
