@@ -267,7 +267,7 @@ def of(*found):
 
 def test_stages_that_need_nothing_of_the_failed_one_go_on_and_the_others_wait():
     found = known(head="storage", gpu1="")
-    assert of(*shards.rest(found, "storage", "")) == [("registry,monitoring,backup,firewall", (), ())]
+    assert of(*shards.rest(found, "storage", "")) == [("homes,registry,monitoring,backup,firewall", (), ())]
     assert of(*shards.rest(found, "storage", "storage,monitoring")) == [("monitoring", (), ())]
     assert shards.rest(found, "storage", "storage") == []
     # Nothing goes on on a host that cannot be reached, and nothing at all where there is no other.
@@ -284,14 +284,15 @@ def test_storage_that_is_refused_before_anything_was_changed_does_not_keep_drive
     found = known(stor1="storage", gpu1="")
     found.stage_seconds.clear()
     assert of(*shards.rest(found, "storage", "")) == [
-        ("driver,cuda,containers,verify,agent,registry,monitoring,backup,firewall", (), ())
+        ("driver,cuda,containers,verify,agent,users,software,homes,registry,monitoring,backup,firewall", (), ())
     ]
 
 
 def test_a_portal_that_is_refused_before_anything_was_changed_keeps_nothing_else_from_its_host():
     found = known(head="portal")
     found.stage_seconds.clear()
-    tags = "driver,cuda,containers,verify,agent,storage,scheduler,slurm,registry,monitoring,backup,firewall"
+    tags = "driver,cuda,containers,verify,agent,users,software,storage,homes,scheduler,slurm,registry,monitoring"
+    tags += ",backup,firewall"
     assert of(*shards.rest(found, "portal", "")) == [(tags, (), ())]
 
 
