@@ -35,26 +35,11 @@ MOST_HOSTS = 100
 
 # The tags of the site's playbook for stages whose hosts can be divided.
 DIVISIBLE_TAGS = tuple(tag for stage in STAGES if stage.independent for tag in stage.tags)
-# Those of them before which all hosts go through preflight.
-# What has its settings checked by SETTINGS_PREFLIGHT.
+# What has its settings checked by SETTINGS_PREFLIGHT: all behind the nodes' stages that has no check of its own.
 CHECKED_TAGS = frozenset(
-    tag
-    for stage in STAGES
-    if stage.name
-    in (
-        "users",
-        "software",
-        "homes",
-        "scheduler",
-        "reconciler",
-        "slurm",
-        "registry",
-        "monitoring",
-        "backup",
-        "firewall",
-    )
-    for tag in stage.tags
+    tag for stage in behind("agent") if stage.name not in ("storage", "portal") for tag in stage.tags
 )
+# Those of DIVISIBLE_TAGS before which all hosts go through preflight.
 TAGS_AFTER_PREFLIGHT = tuple(tag for stage in STAGES if stage.after_preflight for tag in stage.tags)
 
 

@@ -40,7 +40,8 @@ def test_only_what_the_host_needs_is_open_and_nobody_is_shut_out(tmp_path: Path)
     for port in (OPEN, CLOSED):
         ssh(MACHINE, LISTEN.format(port))
         until(lambda port=port: answers(address, port), 60, lambda: "nobody listens")
-    ssh(MACHINE, "sudo apt-get install -y nftables >/dev/null && sudo nft add table inet others")
+    ssh(MACHINE, "sudo apt-get update >/dev/null && sudo apt-get install -y nftables >/dev/null")
+    ssh(MACHINE, "sudo nft add table inet others")
     before = lab("changes", MACHINE)
     assert run(tmp_path, "--check --diff").changed(MACHINE)
     assert lab("changes", MACHINE) == before
