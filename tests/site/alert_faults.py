@@ -51,6 +51,7 @@ PROVEN_BY_PROMTOOL: Mapping[str, str] = {
     "HostClockWrong": "the machines share the clock of their host",
     "HostClockUnsynchronized": "nobody sets the clock of the machines' host, so it always fires",
     "GpuProbeHung": "no process of a machine is beyond SIGKILL, as one that hangs in the driver is",
+    "BackupOld": "it waits for two days",
     "SlurmNodeDrainedLong": "it waits for a day",
     "ReconcilerFenceLong": "it waits for two days",
     "SlurmHolderStuck": "the roles take away the limits that would cause it",
