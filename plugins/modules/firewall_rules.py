@@ -60,7 +60,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-# Nothing beside what every module returns.
+problems:
+  description: Why the rules were not loaded or not confirmed.
+  returned: failed
+  type: list
+  elements: dict
 """
 
 from contextlib import suppress

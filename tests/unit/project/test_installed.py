@@ -163,6 +163,9 @@ ANSWERS = {
     "restore": ("restore -i {inventory} node1", "no host is in the group mesos_masters"),
     "reconcile": ("reconcile", "reconciler.json"),
     "clear": ("clear node1", "reconciler.json"),
+    "user": ("user list -i {inventory}", "there are no users"),
+    "backup": ("backup -i {inventory} --list", "has no archives"),
+    "restore-head": ("restore-head {file} -i {inventory} --host node1", "is no whole archive"),
 }
 
 
