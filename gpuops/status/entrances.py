@@ -80,7 +80,7 @@ def _monitoring(site: Listing, _directory: Path) -> Iterator[str]:
 def _people(site: Listing, _directory: Path) -> Iterator[str]:
     users, portals = _users(site), site.hosts("portals")
     if users and portals and site.of(portals[0]).get("portal_login", "pam") == "pam":
-        yield f"gpuops user invite {users[0]}: a link with which {users[0]} sets a password for the portal"
+        yield f"gpuops user invite {users[0]}: a code with which {users[0]} sets a password for the portal"
 
 
 def _left(site: Listing, directory: Path) -> Iterator[str]:
