@@ -28,7 +28,7 @@ options:
     type: str
     default: ''
   parts:
-    description: What belongs into it, as the role M(baremetal.gpu.backup#role) has it.
+    description: What belongs into it, as the role P(baremetal.gpu.backup#role) has it.
     type: list
     elements: dict
     required: true

@@ -21,7 +21,7 @@ options:
     type: path
     required: true
   parts:
-    description: What this host has, as the role M(baremetal.gpu.backup#role) has it.
+    description: What this host has, as the role P(baremetal.gpu.backup#role) has it.
     type: list
     elements: dict
     required: true
