@@ -229,6 +229,11 @@ KNOWN = {
     "module_utils/reconciler/journal.py",
     # By the account whose directory it is.
     "module_utils/portal/backup.py",
+    # Files in a scratch directory of root's, and a draft beside the archive in a directory that was checked.
+    "module_utils/backup/archive.py",
+    "module_utils/backup/make.py",
+    # A home is moved within the directory of the homes, which is root's.
+    "module_utils/homes/directories.py",
     # A lock of root's in /run.
     "module_utils/portal/docker_backend.py",
     # A link of root's.

@@ -147,6 +147,12 @@ COMMON = {
     "dpkg",
     "amtool",
     "apt-get",
+    "echo",
+    "mke2fs",
+    "mkdir",
+    "module",
+    "mount",
+    "nvcc",
 }
 
 
