@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -188,3 +189,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     for lab in labs.values():
         if lab.was_begun or had_processes:
             lab.down()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A signal that a test has blocked here would be blocked in all that later tests start, which then never end."""
+    if blocked := signal.pthread_sigmask(signal.SIG_SETMASK, ()):
+        pytest.fail(f"{item.nodeid} leaves signals blocked: {sorted(blocked)}", pytrace=False)

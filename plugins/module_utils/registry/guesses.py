@@ -102,7 +102,10 @@ def listen(path: str, guesses: Guesses) -> threading.Thread:
                 # The next one counts again.
                 loop.say(f"a wrong password was not counted: {why}")
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, loop.STOP)
-    thread = threading.Thread(target=hear, daemon=True)
-    thread.start()
+    before_thread = signal.pthread_sigmask(signal.SIG_BLOCK, loop.STOP)
+    try:
+        thread = threading.Thread(target=hear, daemon=True)
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before_thread)
     return thread
