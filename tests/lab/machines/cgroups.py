@@ -12,9 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
-# Half of what a login session has: tests run beside the machines in one session, and several machines that build a
-# driver would leave them next to no processor time.
-CPU_SHARES, CPU_WEIGHT = 512, 50
 
 
 def is_legacy() -> bool:
@@ -54,9 +51,6 @@ def enter(name: str) -> None:
             # A new group of version 1 may use no processor until it is told which.
             if is_legacy() and (parent / setting).exists():
                 (group / setting).write_text((parent / setting).read_text(encoding="ascii"), encoding="ascii")
-        for setting, value in (("cpu.shares", CPU_SHARES), ("cpu.weight", CPU_WEIGHT)):
-            if (group / setting).exists():
-                (group / setting).write_text(f"{value}\n", encoding="ascii")
         (group / "cgroup.procs").write_text(f"{os.getpid()}\n", encoding="ascii")
 
 

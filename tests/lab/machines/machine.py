@@ -215,7 +215,6 @@ class Machine:
             # Under systemd a machine wants a control group of its own, not the one of the login that made it.
             unit = f"--unit=baremetal-gpu-lab-{self.unit_name}"
             unit_options = ["--quiet", "--collect", unit, "-p", "Delegate=yes", "-p", "KillMode=mixed"]
-            unit_options += ["-p", f"CPUWeight={cgroups.CPU_WEIGHT}"]
             unit_options += [f"--setenv=PYTHONPATH={CHECKOUT}", "-p", f"StandardOutput=append:{self.log}"]
             unit_options += ["-p", f"StandardError=append:{self.log}"]
             supervisor = ["systemd-run", *unit_options, *supervisor]

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = Path(__file__).parents[2] / "simulators/mesos"
-# Only a test that fails waits so long: the labs beside it may leave it without a processor or a disk for a minute.
-PATIENCE_S = 180.0
 
 
 def free_port() -> int:
@@ -28,7 +26,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def until(what: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
+def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What `what` gives once it is true; fails after `seconds`."""
     end = time.monotonic() + seconds
     while True:
@@ -65,7 +63,7 @@ class Program:
 
     def ended(self) -> tuple[int, str]:
         """Its exit status and what it has told; what it told is shown with a test that fails, too."""
-        status = self.process.wait(timeout=PATIENCE_S)
+        status = self.process.wait(timeout=60)
         if self._file.exists():
             self.told = self._file.read_text(encoding="utf-8")
             self._file.unlink()
