@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from gpuops.backup.site_archive import CONTROLLER
-from gpuops.run.environment import as_if_called_here
+from gpuops.run import listing
 from gpuops.site import Site, SiteError, config_file
 
 # Beside an inventory that is a file.
@@ -46,18 +44,8 @@ def part(site: Site, also: list[Path], words: list[str]) -> tuple[Part, list[str
 
 def _places(site: Site, words: list[str]) -> list[tuple[str, str]]:
     """The variables of the inventory that say where secrets are."""
-    vault = [word for word in words if word.startswith("--vault-")]
-    done = subprocess.run(
-        ["ansible-inventory", "-i", str(site.inventory), "--list", *vault],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **as_if_called_here()},
-    )
-    if done.returncode:
-        raise SiteError(f"the inventory {site.inventory} cannot be read; `ansible-inventory --list` says why")
-    hosts: Mapping[str, Any] = json.loads(done.stdout).get("_meta", {}).get("hostvars", {})
+    content = listing.read(site, words).content
+    hosts: Mapping[str, Any] = (content.get("_meta") or {}).get("hostvars") or {}
     rows = {
         (name, value)
         for variables in hosts.values()
