@@ -133,6 +133,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     try:
         made.portal.start_proxy()
         made.portal.start_helper()
+        made.portal.start_login()
         made.portal.start_hub()
         yield made
     finally:

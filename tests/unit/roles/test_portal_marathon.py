@@ -52,6 +52,7 @@ class Cluster:
         until(lambda: marathon_backend.orders(str(self.private)).look()["agents"])
         self.portal.start_proxy()
         self.portal.start_helper()
+        self.portal.start_login()
         self.portal.start_hub()
 
     def close(self) -> None:
