@@ -160,6 +160,21 @@ def lab(*arguments: str, check: bool = True, timeout: int = 600) -> str:
     return done.stdout
 
 
+def run_gpuops(inventory: Path, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """A command of gpuops on a site, which has to end with this status."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuops", *words, "-i", str(inventory)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
 def ssh(machine: str, command: str, check: bool = True) -> str:
     """Output of a shell command in a machine of the lab."""
     return lab("ssh", machine, "--", command, check=check)

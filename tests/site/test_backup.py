@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.site.plays import ROOT, lab, services, ssh, until
+from tests.site.plays import lab, run_gpuops, services, ssh, until
 from tests.site.test_slurm import CONTROLLER, NODE, Cluster
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -19,16 +17,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 class Site(Cluster):
     def called(self, *words: str, status: int = 0) -> str:
         """What a command of gpuops prints in all."""
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuops", *words, "-i", str(self.inventory)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=900,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
+        done = run_gpuops(self.inventory, *words, status=status)
         return done.stdout + done.stderr
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.site.plays import INVENTORY, ROOT, lab, ssh, until
+from tests.site.plays import INVENTORY, lab, run_gpuops, ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -35,17 +34,7 @@ class Site:
         self.addresses = {name: str(hosts[name]["ansible_host"]) for name in SUITES}
 
     def gpuops(self, *words: str, status: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuops", *words, "-i", str(self.inventory)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=900,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout
+        return run_gpuops(self.inventory, *words, status=status).stdout
 
     def login(self, user: str, machine: str, command: str) -> tuple[int, str]:
         options = ["-i", self.key, "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]

@@ -28,7 +28,7 @@ linux-perf:
   Candidate: 6.1.140-1
   Version table:
      6.1.140-1 500
-        500 http://deb.debian.org/debian bookworm/main amd64 Packages
+        500 http://packages.example.org/debian bookworm/main amd64 Packages
 """.splitlines()
 CUDA = [
     {"name": "cuda/11.8", "kind": "cuda", "path": "/usr/local/cuda-11.8", "default": False},
