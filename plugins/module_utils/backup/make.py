@@ -108,35 +108,40 @@ class _Packing:
                 code="stands_still",
             )
 
-    def _take(self, path: str) -> None:
+    def _take(self, path: str) -> bool:
+        """Put in what is at a path; false if nothing is there, and it may have another name now."""
         if not self._part.has(path) or any(path in (one, *(one + end for end in BESIDE)) for one in self._part.sqlite):
-            return
-        try:
-            # An operator's own links lead where he keeps things.
-            with host_files.place(path, follow=True) as there:
-                status = there.status()
-        except FileNotFoundError:
-            status = None
-        if status is not None and stat.S_ISDIR(status.st_mode) and not os.path.islink(path):
+            return True
+        status = None
+        # An operator's own links lead where he keeps things.
+        with suppress(FileNotFoundError), host_files.place(path, follow=True) as there:
+            status = there.status()
+        if status is None:
+            return False
+        if stat.S_ISDIR(status.st_mode) and not os.path.islink(path):
             self._found.rows.append(Row.of(DIRECTORY, path, status))
             self._take_below(path)
-        elif status is None or stat.S_ISREG(status.st_mode):
-            self._take_file(path)
+        elif stat.S_ISREG(status.st_mode):
+            return self._take_file(path)
         elif not stat.S_ISSOCK(status.st_mode):
             self._found.passed_over.append(path)
+        return True
 
     def _take_below(self, directory: str) -> None:
         """Files before directories: what slurmctld has in files tells what it has in directories."""
-        seen: set[str] = set()
+        taken: set[str] = set()
         # Again for a file that had another name meanwhile.
-        for _look in range(2):
+        for look in range(TRIES):
             with os.scandir(directory) as entries:
-                new = [entry for entry in entries if entry.name not in seen]
+                new = [entry for entry in entries if entry.name not in taken]
+            if look and not new:
+                return
             for entry in sorted(new, key=lambda entry: (entry.is_dir(follow_symlinks=False), entry.name)):
-                seen.add(entry.name)
-                self._take(entry.path)
+                if self._take(entry.path):
+                    taken.add(entry.name)
+            time.sleep(TRY_S)
 
-    def _take_file(self, path: str) -> None:
+    def _take_file(self, path: str) -> bool:
         for attempt in range(TRIES):
             try:
                 with host_files.place(path, follow=True) as there, os.fdopen(there.open(), "rb") as file:
@@ -144,13 +149,14 @@ class _Packing:
                     with tempfile.SpooledTemporaryFile(max_size=32 << 20, dir=self._private) as content:
                         shutil.copyfileobj(file, content, archive.CHUNK)
                         self._found.rows.append(self._writer.add(Row.of(FILE, path, status), content))
-                return
+                return True
             except FileNotFoundError:
                 pass
             except host_files.Unsafe as why:
                 if attempt == TRIES - 1:
                     raise Refused(str(why), code="unsafe", subject=path) from why
             time.sleep(TRY_S)
+        return False
 
     def _copy_sqlite(self, path: str) -> None:
         if not os.path.lexists(path):
