@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import (
+    audit,
     gpu,
     network,
     node,
@@ -20,6 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import (
     storage,
 )
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
+    AUDIT,
     GPU,
     NETWORK,
     NODE,
@@ -51,6 +53,7 @@ ASKED_ONCE = {
     "ceph_subvolume_info": ("homes", STORAGE),
     "accept_collective": ("", SCHEDULER),
     "accept_services": ("", SERVICES),
+    "accept_audit": ("audit", AUDIT),
 }
 WITH_SERVICES = frozenset(stage for _key, stage in ASKED_ONCE.values())
 
@@ -233,6 +236,7 @@ def judge(
         STORAGE: lambda rows: storage.items(rows, acceptance.services),
         SCHEDULER: lambda rows: scheduler.items(rows, acceptance.services),
         SERVICES: lambda rows: services.items(rows, acceptance.services),
+        AUDIT: lambda _rows: audit.items(acceptance.services),
     }
     found: list[Item] = []
     for stage in acceptance.stages:

@@ -11,7 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import gpu, network
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import GPU, NETWORK, NODE, STAGES, STORAGE
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
+    ALL_STAGES,
+    GPU,
+    NETWORK,
+    NODE,
+    STAGES,
+    STORAGE,
+)
 from gpuops.accept import history, record, report
 from gpuops.commands.locked_run import run_locked
 from gpuops.commands.options import LimitOption, WordsArgument
@@ -35,10 +42,12 @@ def _refuse(text: str, status: int = session.USAGE) -> typer.Exit:
 
 def _chosen(stages: str) -> list[str]:
     names = [name.strip() for name in stages.split(",") if name.strip()]
-    unknown = [name for name in names if name not in STAGES]
+    unknown = [name for name in names if name not in ALL_STAGES]
     if unknown or not names:
-        raise _refuse(f"--stages: {', '.join(unknown) or 'nothing'} is no stage; the stages are {', '.join(STAGES)}")
-    return [name for name in STAGES if name in names]
+        raise _refuse(
+            f"--stages: {', '.join(unknown) or 'nothing'} is no stage; the stages are {', '.join(ALL_STAGES)}"
+        )
+    return [name for name in ALL_STAGES if name in names]
 
 
 def _begun(site: Site, limit: str, stages: list[str], minutes: float, short: bool) -> record.Acceptance:
@@ -173,7 +182,9 @@ def accept(
     arithmetic with results that are checked, and copies that are measured and
     compared with the data sheet and with the other GPUs. Stage network
     measures between all pairs of hosts, storage a file in a home, scheduler
-    runs jobs of Slurm, and services tries what people and operators use.
+    runs jobs of Slurm, and services tries what people and operators use. Stage
+    audit runs only where it is asked for: `cmax audit --slurm` of the package
+    clustermax, on the first login node, if it is installed there.
 
     What hosts return is remembered at once, so --resume goes on where a run
     was cut. Nothing is changed on a host. Drain hosts first (`gpuops drain`),

@@ -16,8 +16,10 @@ Key = TypeVar("Key", bound=Hashable)
 PASS, FAIL, NOT_APPLICABLE, NOT_TESTABLE = "pass", "fail", "not_applicable", "not_testable"
 OUTCOMES = (PASS, FAIL, NOT_APPLICABLE, NOT_TESTABLE)
 NODE, GPU, NETWORK, STORAGE = "node", "gpu", "network", "storage"
-SCHEDULER, SERVICES = "scheduler", "services"
+SCHEDULER, SERVICES, AUDIT = "scheduler", "services", "audit"
 STAGES = (NODE, GPU, NETWORK, STORAGE, SCHEDULER, SERVICES)
+# What runs programs of others runs only where it is asked for.
+ALL_STAGES = (*STAGES, AUDIT)
 # Fewer are no fleet: which of two is the odd one nobody can say.
 FLEET_LEAST = 3
 

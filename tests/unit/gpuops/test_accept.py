@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
+    AUDIT,
     FAIL,
     GPU,
     NETWORK,
@@ -108,6 +109,26 @@ def test_what_is_asked_once_is_remembered_by_who_answered(tmp_path):
     assert rows["head", "services.login"] == FAIL
     assert rows["mon", "services.service"] == NOT_TESTABLE
     assert record.load(tmp_path).services == found.services
+
+
+def test_an_audit_names_what_mends_each_check(tmp_path):
+    found = acceptance()
+    taker = record.Taker(tmp_path, found, lambda document: document)
+    taker.stage = AUDIT
+    rows = [
+        {"id": "software.lmod.modulesStatus", "title": "Software / Lmod", "status": "FAIL", "observed": "missing"},
+        {"id": "bmc-ipmi", "title": "BMC", "status": "WARNING", "observed": "not collected"},
+    ]
+    taker.take(result("head", "accept_audit", audit={"installed": True, "error": None, "rows": rows}))
+    taker.take(result("login2", "accept_audit", audit={"installed": False, "error": None, "rows": []}))
+    found.stages = [AUDIT]
+    told = {(item.host, item.subject or item.id): (item.outcome, item.remedy) for item in record.judge(found)}
+    assert told["head", "software.lmod.modulesStatus"][0] == FAIL
+    assert "gpuops up --tags software" in told["head", "software.lmod.modulesStatus"][1]
+    assert told["head", "bmc-ipmi"] == (NOT_TESTABLE, "")
+    outcome, remedy = told["login2", "audit.program"]
+    assert outcome == NOT_TESTABLE
+    assert "pip install clustermax" in remedy
 
 
 FLEET = ("n1", "n2", "n3", "n4", "n5")
