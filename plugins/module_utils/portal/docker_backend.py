@@ -32,6 +32,7 @@ from typing import Any, Callable
 from urllib.parse import urlsplit
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver, nvml_messages
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
@@ -64,6 +65,8 @@ USER, SERVER, GPUS, ENDS = (f"baremetal.gpu.portal.{name}" for name in ("user", 
 LOCK = "/run/baremetal-gpu-portal-docker.lock"
 # Where the server of a session listens, at the address of its container.
 PORT = 8888
+# Where the agent says how GPUs are.
+VERDICTS = os.path.dirname(agent_result.RESULT)
 PIDS = 4096
 CALL_S, FETCH_S, ORDER_S = 20.0, 3500, 85
 STOP_S = 10
@@ -316,6 +319,9 @@ def run_words(wanted: Wanted, name: str, labels: Mapping[str, str], devices: Seq
     shown = {"HOME": home, "USER": wanted.user, "LOGNAME": wanted.user}
     mounts = [f"source={home},target={home}"]
     mounts += [f"source={path},target={path},readonly" for path in (session.MEASURE, session.JUPYTER)]
+    if devices and os.path.isdir(VERDICTS):
+        # As a directory: the agent replaces the file in it.
+        mounts.append(f"source={VERDICTS},target={VERDICTS},readonly")
     return [
         *("run", "--detach", "--pull=never", "--restart=no", "--init", "--network=bridge", f"--name={name}"),
         *("--security-opt=no-new-privileges", "--cap-drop=ALL"),

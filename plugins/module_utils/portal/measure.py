@@ -14,6 +14,7 @@ terminal.
 
 from __future__ import annotations
 
+import glob
 import http.client
 import json
 import os
@@ -30,6 +31,7 @@ from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN, parse
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import identity, samples
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus as slurm_gpus
@@ -164,15 +166,26 @@ def _gpu(line: str) -> dict[str, Any]:
 
 
 def failed_gpus(environment: Mapping[str, str], root: str = "/") -> list[dict[str, str]]:
-    """The GPUs of a job of Slurm that the host's agent has found out of order: {gpu, code}, a row for each reason."""
+    """The session's GPUs that the host's agent has found out of order: {gpu, code}, a row for each reason."""
     try:
-        minors = slurm_gpus.minors(environment["SLURM_JOB_GPUS"], environment["SLURMD_NODENAME"], root)
-    except (KeyError, slurm_gpus.Unclear):
+        judged, _why = slurm_gpus.judged(own_minors(environment, root), root)
+    except slurm_gpus.Unclear:
         return []
-    judged, _why = slurm_gpus.judged(minors, root)
     return [{"gpu": one.name, "code": reason.code} for one in judged for reason in one.reasons][
         : samples.FAILED_AT_MOST
     ]
+
+
+def own_minors(environment: Mapping[str, str], root: str = "/") -> list[int]:
+    """The minors of the session's GPUs. Raises Unclear.
+
+    A container of Docker has the devices of its own GPUs alone; in a task of Mesos its control group denies the others.
+    """
+    if "SLURMD_NODENAME" in environment:
+        return slurm_gpus.minors(environment.get("SLURM_JOB_GPUS", ""), environment["SLURMD_NODENAME"], root)
+    there = glob.glob(below(root, "dev/nvidia[0-9]*"))[: slurm_gpus.GPUS_AT_MOST]
+    own = [os.path.basename(path)[len("nvidia") :] for path in there if os.access(path, os.R_OK | os.W_OK)]
+    return sorted(int(number) for number in own if number.isdecimal())
 
 
 # --- its server ------------------------------------------------------------------------------------------------------

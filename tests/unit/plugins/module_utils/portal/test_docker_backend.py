@@ -147,6 +147,15 @@ def test_a_session_is_a_container_of_its_user_with_limits_and_without_rights(sit
     assert labels == {f"baremetal.gpu.portal.{name}": value for name, value in wanted.items()}
 
 
+def test_a_session_with_gpus_reads_what_the_agent_says_of_them(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = site.base / "verdicts"
+    verdicts.mkdir()
+    monkeypatch.setattr(docker_backend, "VERDICTS", str(verdicts))
+    mount = f"type=bind,source={verdicts},target={verdicts},readonly"
+    assert mount in site.asked(site.starts())["mount"]
+    assert mount not in site.asked(site.starts(server="cpu", gpus=0))["mount"]
+
+
 def test_the_token_is_in_a_script_of_the_users_alone(site: Site) -> None:
     asked = site.asked(site.starts())
     (path,) = (site.base / "alice" / "gpuops-jobs" / "portal-session").glob("script-*")

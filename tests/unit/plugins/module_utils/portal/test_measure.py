@@ -163,6 +163,17 @@ def test_a_fatal_verdict_on_a_gpu_of_the_session_is_news_and_so_is_its_end(machi
     assert "failed" not in watched.sample()
 
 
+def test_a_container_or_a_task_of_mesos_has_the_gpus_whose_devices_it_may_use(machine: Machine) -> None:
+    agent_says(machine, "xid_79")
+    machine.put("dev/nvidia0", "")
+    machine.put("dev/nvidiactl", "")
+    watched = Session(machine)
+    assert not watched.has_news()
+    machine.put("dev/nvidia1", "")
+    assert watched.has_news()
+    assert watched.sample()["failed"] == [{"gpu": "GPU-1", "code": "xid_79"}]
+
+
 def test_a_gpu_that_is_out_of_order_is_not_asked_for_its_use(machine: Machine) -> None:
     """It may never answer, and what is to be told of it must not wait for that."""
     asked: list[Any] = []
@@ -187,7 +198,7 @@ def test_a_gpu_that_is_out_of_order_is_not_asked_for_its_use(machine: Machine) -
         (ON_NODE, 1000.0),
         ({**ON_NODE, "SLURM_JOB_GPUS": "x"}, 0.0),
     ],
-    ids=["another GPU", "no job of Slurm", "an old verdict", "no list of GPUs"],
+    ids=["another GPU", "no GPU", "an old verdict", "no list of GPUs"],
 )
 def test_what_is_not_known_to_be_its_own_is_not_told(
     machine: Machine, environment: dict[str, str], age_s: float
