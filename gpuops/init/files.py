@@ -312,7 +312,13 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
 
 
 # What the templates of services ask of a site.
-_TOLD = {"portal_name": proposal.portal_name, "registry_name": proposal.registry_name}
+_TOLD: dict[str, Any] = {"portal_name": proposal.portal_name, "registry_name": proposal.registry_name}
+# What people find in the portal beside JupyterLab alone.
+_SCIENCE = ["python3-numpy", "python3-pandas", "python3-matplotlib", "python3-sklearn"]
+_TOLD["environments"] = [
+    {"name": "science", "packages": _SCIENCE},
+    {"name": "pytorch", "packages": ["python3-torch"]},
+]
 
 
 def _services(answers: Answers) -> dict[str, Any]:
@@ -338,6 +344,7 @@ def _services(answers: Answers) -> dict[str, Any]:
             "portal_name": proposal.portal_name(answers),
             **({} if answers.domain else {"portal_check_names": False}),
             **({"portal_ssh": False} if answers.scheduler == MESOS else {}),
+            "portal_environments": _TOLD["environments"],
         }
     if answers.registry:
         found["registries.yml"] = {

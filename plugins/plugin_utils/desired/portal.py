@@ -46,6 +46,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import have_left
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.user_software import PACKAGE, available
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import HTTP
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
     ROOT_OWNS,
@@ -83,8 +84,11 @@ LIBRARY, HELPER, LOGIN, INVITE, BACKUP = (
 )
 PAM_SERVICE = "baremetal-gpu-portal"
 OPT = "/opt/baremetal-gpu"
-# The environment that nodes get from the wheels.
+# The environment that nodes get from the wheels, and where those of the distribution's packages are.
 OWN = {"name": "notebook", "path": f"{OPT}/notebook"}
+ENVIRONMENTS = f"{OPT}/environments"
+# Programs that such an environment has of the one from the wheels, with what they run.
+BORROWED = {"jupyterhub-singleuser": "jupyterhub.singleuser", "pip": "pip._internal.cli.main"}
 STATE = "/var/lib/baremetal-gpu-portal"
 # The certificates with which the hub, the proxy and sessions prove themselves to each other.
 HUB_TLS = f"{STATE}/tls"
@@ -138,7 +142,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         whether nothing is to be changed; ``image_catalogue``; ``cluster_secrets``, those of Mesos by principal.
     :param facts: ``python``, major and minor version of the host's Python; ``docker``, the version of its Docker where
         sessions are containers, empty where none answers; ``addresses``, what the host finds under the portal's name
-        and under one below it (`looked_up`), by these names.
+        and under one below it (`looked_up`), by these names; ``policy``, the lines of `apt-cache policy` for the
+        packages of environments, where the host has lists of packages.
     :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
         the commands of Slurm; ``nodes``, those on which sessions run; ``hostvars``; ``mesos``, where sessions are apps
         of Marathon: ``marathons`` and ``masters`` by their URLs, ``http_user`` of the former, ``operator``, the login
@@ -146,16 +151,17 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :return: With the parts `environment`, what the module wheel_environment is given; `install` and `service`, two
         documents, between which that is made; `certificates`, what is asked of the module cluster_certificates; `url`;
         `look`, the nodes whose driver an image depends on and nobody knows yet; `names`, those whose addresses
-        the plan needs.
+        the plan needs; `asked`, the packages of environments, of a node.
     """
     what = params["kind"]
     where = f"{OPT}/{'portal' if what == HUB_WHEELS else 'notebook'}"
     parts: Document = {"environment": {"path": where, "state": "absent"}, "install": {}, "service": {}}
     parts |= {"certificates": [], "url": _url(params, peers), "look": [], "names": looked_up(params, peers)}
+    parts["asked"] = _packages(params) if what == SESSION_WHEELS else []
     if params["state"] == "absent":
         in_session = what == SESSION_WHEELS or params["scheduler"] == DOCKER
         parts |= {
-            "install": _absent_files(where, what, in_session),
+            "install": _absent_files(params, where, what, in_session),
             "service": _absent_units() if what == HUB_WHEELS else {},
         }
         return Plan(parts=parts)
@@ -173,7 +179,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "wheels": f"{where}-wheels",
         "state": "present",
     }
-    parts["install"] = _install(params, where, what, rows)
+    parts["install"] = _install(params, where, what, rows, str(facts["python"]))
     if what == HUB_WHEELS:
         parts["certificates"] = [_wanted(params, peers)]
         ready = params["certificates"].get("certificates") and params["proxy_token"]
@@ -195,6 +201,8 @@ def _problems(
         yield Problem("unknown_python", host, cause, python, f"use a host with Python {known}")
     yield from _missing_wheels(params, rows)
     if params["kind"] != HUB_WHEELS:
+        yield from _wrong_environments(params)
+        yield from _missing_packages(params, facts, host)
         return
     if list(peers["hosts"]) != [host]:
         cause = f"the group portals has {len(peers['hosts'])} hosts, and the portal of a site is on one"
@@ -303,9 +311,9 @@ def _wrong_docker(params: Mapping[str, Any], version: str, peers: Mapping[str, A
         yield Problem("no_address", host, cause, "", remedy)
     yield from _of_slurm_alone(params, "Docker")
     for row in params["environments"]:
-        if row.get("path"):
+        if not row.get("image"):
             cause = "sessions of Docker run in images, and not in a directory"
-            yield wrong("portal_environments", cause, row["path"], "give an image, or leave it out")
+            yield wrong("portal_environments", cause, row.get("name"), "give an image, or leave it out")
     if not _images(params):
         cause = "sessions of Docker run in images, and there is none"
         yield wrong("portal_environments", cause, "", "give at least one, such as {name: notebook, image: notebook}")
@@ -336,6 +344,41 @@ def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) ->
         yield Problem("no_wheels", "portal_wheelhouse", cause, shown, remedy)
 
 
+def _names(params: Mapping[str, Any]) -> list[str]:
+    return [*(row["name"] for row in _own(params)), *(str(row.get("name")) for row in params["environments"])]
+
+
+def _wrong_environments(params: Mapping[str, Any]) -> Iterator[Problem]:
+    names = _names(params)
+    for row in params["environments"]:
+        if not form.ENVIRONMENT.fullmatch(str(row.get("name"))) or names.count(str(row.get("name"))) > 1:
+            cause = "an environment has a name of its own of lower case letters, digits and . _ -"
+            yield wrong("portal_environments", cause, row.get("name"), "rename it")
+        if sum(bool(row.get(kind)) for kind in ("path", "image", "packages")) != 1:
+            cause = "it is not one of a path, an image and packages"
+            yield wrong("portal_environments", cause, row.get("name"), "give one of them")
+        for name in row.get("packages") or ():
+            if not PACKAGE.fullmatch(str(name)):
+                yield wrong("portal_environments", f"{name!r} is no name of a package", name, "correct it")
+        if row.get("path") and not _PREFIX.fullmatch(str(row["path"])):
+            yield wrong("portal_environments", "it has no path", row["path"], "give the directory of the environment")
+
+
+def _packages(params: Mapping[str, Any]) -> list[str]:
+    """The packages of environments, but for what is refused."""
+    named = (str(name) for row in params["environments"] for name in row.get("packages") or ())
+    return [name for name in dict.fromkeys(named) if PACKAGE.fullmatch(name)]
+
+
+def _missing_packages(params: Mapping[str, Any], facts: Mapping[str, Any], host: str) -> Iterator[Problem]:
+    policy = facts.get("policy") or []
+    missing = sorted(set(_packages(params)) - available(policy)) if policy else []
+    if missing:
+        cause = f"no repository of {host} has {', '.join(missing)}"
+        remedy = "take it out of portal_environments, or name an image or a directory there"
+        yield Problem("no_package", "portal_environments", cause, ", ".join(missing), remedy)
+
+
 def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     for name in ("port", "hub_port", "session_port_first", "session_port_last"):
         if not 1 <= params[name] <= 65535:
@@ -364,15 +407,7 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     for domain in params["domains"]:
         if not accounts.DOMAIN.fullmatch(domain):
             yield wrong("portal_domains", "it is no domain", domain, "give domains such as example.org")
-    names = [*(row["name"] for row in _own(params)), *(str(row.get("name")) for row in params["environments"])]
-    for row in params["environments"]:
-        if not form.ENVIRONMENT.fullmatch(str(row.get("name"))) or names.count(str(row.get("name"))) > 1:
-            cause = "an environment has a name of its own of lower case letters, digits and . _ -"
-            yield wrong("portal_environments", cause, row.get("name"), "rename it")
-        if bool(row.get("path")) == bool(row.get("image")):
-            yield wrong("portal_environments", "it has no path and no image, or both", row.get("name"), "give one")
-        if row.get("path") and not _PREFIX.fullmatch(str(row["path"])):
-            yield wrong("portal_environments", "it has no path", row["path"], "give the directory of the environment")
+    yield from _wrong_environments(params)
     for name, row in {"portal_limits": params["limits"], **params["limits_by_group"]}.items():
         for key, value in row.items():
             if key not in form.NUMBERS or not isinstance(value, int) or value < form.NUMBERS[key][1]:
@@ -384,7 +419,7 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
         cause = "it is no URL of a database of PostgreSQL"
         remedy = "give one such as postgresql://USER:PASSWORD@HOST/NAME, with %XX for special characters"
         yield wrong("portal_database", cause, "", remedy)
-    yield from _wrong_presets(params, names)
+    yield from _wrong_presets(params, _names(params))
     if params["prometheus"] and not (
         _URL.fullmatch(params["prometheus"])
         and (params["prometheus"].startswith("https://") or _is_this_host(params["prometheus"]))
@@ -573,11 +608,13 @@ def _marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[Docum
     ]
 
 
-def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mapping[str, Any]]) -> Document:
+def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mapping[str, Any]], python: str) -> Document:
     """Packages, the wheels, and the list of them."""
+    environments = [row for row in params["environments"] if row.get("packages") and what == SESSION_WHEELS]
     packages = ["python3-venv", *(["nodejs", "node-configurable-http-proxy"] if what == HUB_WHEELS else [])]
     packages += [portal_ssh.PACKAGE] if params["ssh"] else []
     packages += [LIBPQ] if params["database"] and what == HUB_WHEELS else []
+    packages += _packages(params) if what == SESSION_WHEELS else []
     return {
         "packages": [{"name": name} for name in packages],
         "files": [
@@ -594,8 +631,31 @@ def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mappin
             ),
             {"path": f"{where}-wheels/requirements.txt", "content": _requirements(rows), **WRITTEN},
             *(_in_session() if what == SESSION_WHEELS or params["scheduler"] == DOCKER else []),
+            *([{"path": ENVIRONMENTS, **DIRECTORY}] if environments else []),
+            *(one for row in environments for one in _layer(row["name"], python)),
         ],
     }
+
+
+def _layer(name: str, python: str) -> list[Document]:
+    """A virtual environment of the distribution's Python and packages, with the JupyterLab of the one of the wheels."""
+    path, library = f"{ENVIRONMENTS}/{name}", f"lib/python{python}/site-packages"
+    start = f"#!{path}/bin/python3\nimport sys\n\nfrom {{}} import main\n\nsys.exit(main())\n"
+    texts = {
+        "pyvenv.cfg": "home = /usr/bin\ninclude-system-site-packages = true\n",
+        f"{library}/notebook.pth": f"{OWN['path']}/{library}\n",
+    }
+    links = {f"bin/{one}": "/usr/bin/python3" for one in ("python", "python3")}
+    links |= {one: f"{OWN['path']}/{one}" for one in ("etc", "share")}
+    return [
+        *({"path": path + one, **DIRECTORY} for one in ("", "/bin", "/lib", f"/lib/python{python}", f"/{library}")),
+        *({"path": f"{path}/{one}", "content": text, **WRITTEN} for one, text in texts.items()),
+        *(
+            {"path": f"{path}/bin/{one}", "content": start.format(module), **ROOT_OWNS, "mode": "0755"}
+            for one, module in BORROWED.items()
+        ),
+        *({"path": f"{path}/{one}", "state": "link", "src": target} for one, target in links.items()),
+    ]
 
 
 # What shows the portal's warnings in JupyterLab: the name of a file -> where it is.
@@ -629,7 +689,11 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
     environments = [
         {
             "name": row["name"],
-            **({"image": _exact(params, row["image"])} if row.get("image") else {"path": row["path"]}),
+            **(
+                {"image": _exact(params, row["image"])}
+                if row.get("image")
+                else {"path": row.get("path") or f"{ENVIRONMENTS}/{row['name']}"}
+            ),
         }
         for row in params["environments"]
     ]
@@ -818,8 +882,11 @@ def _templates() -> list[Any]:
     return sorted((ROLES / ROLE / "files" / "templates").iterdir())
 
 
-def _absent_files(where: str, what: str, in_session: bool) -> Document:
+def _absent_files(params: Mapping[str, Any], where: str, what: str, in_session: bool) -> Document:
     names = sorted({row["file"] for row in lock() if what in row["for"]})
     listed = [f"{where}-wheels/{name}" for name in ("requirements.txt", *names)]
     more = [session.MEASURE, ENVIRONMENT_COMMAND, ENVIRONMENT, *IN_LAB.values()] if in_session else []
+    if what == SESSION_WHEELS:
+        named = (str(row.get("name")) for row in params["environments"] if row.get("packages"))
+        more += [f"{ENVIRONMENTS}/{name}" for name in named if form.ENVIRONMENT.fullmatch(name)]
     return {"files": [{"path": path, "state": "absent"} for path in [*listed, *more]]}

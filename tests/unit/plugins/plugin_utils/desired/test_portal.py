@@ -15,6 +15,7 @@ import yaml
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, marathon_backend, session, settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
+from tests import portal_programs
 from tests.unit.project.tree import BIN, ROOT, try_run
 
 NAMES = ["login1", "portal.example.org", "*.portal.example.org", "192.0.2.5"]
@@ -109,6 +110,74 @@ def test_another_python_is_refused_with_those_that_are_known(tmp_path: Path) -> 
     assert found["install"] == {}
 
 
+SCIENCE = {"name": "science", "packages": ["python3-numpy", "python3-pandas"]}
+
+
+def test_packages_of_an_environment_are_installed_on_nodes_alone_and_the_form_offers_it(tmp_path: Path) -> None:
+    node = plan(tmp_path, kind="session", environments=[SCIENCE])
+    assert node["asked"] == SCIENCE["packages"]
+    assert {"name": "python3-pandas"} in node["install"]["packages"]
+    hub = plan(tmp_path, environments=[SCIENCE])
+    assert hub["asked"] == []
+    assert {"name": "python3-pandas"} not in hub["install"]["packages"]
+    text = files(hub["service"])[portal.SETTINGS]["content"]
+    assert settings.parse(text).environments["science"] == "/opt/baremetal-gpu/environments/science"
+    absent = files(plan(tmp_path, kind="session", environments=[SCIENCE], state="absent")["install"])
+    assert absent["/opt/baremetal-gpu/environments/science"]["state"] == "absent"
+    bad = [{**SCIENCE, "name": "../.."}]
+    assert not any(
+        ".." in path for path in files(plan(tmp_path, kind="session", environments=bad, state="absent")["install"])
+    )
+
+
+def test_a_package_that_the_node_cannot_have_is_refused_once_the_node_has_lists_of_packages(tmp_path: Path) -> None:
+    def found(policy: str) -> dict[str, Any]:
+        given = params(tmp_path, kind="session", environments=[SCIENCE])
+        peers = {"host": "gpu1", "address": "", "hosts": ["login1"], "logins": [], "mesos": {}, "nodes": []}
+        facts = {"python": "3.13", "policy": policy.splitlines()}
+        return portal.desired(given, facts, peers).as_dict()
+
+    lines = "python3-numpy:\n  Installed: (none)\n  Candidate: 1:1.24.2\n"
+    (problem,) = found(lines)["problems"]
+    assert problem["cause"] == "no repository of gpu1 has python3-pandas"
+    assert "portal_environments" in problem["remedy"]
+    assert found(f"{lines}python3-pandas:\n  Candidate: 1.5.3\n")["problems"] == []
+    assert found("")["problems"] == []
+
+
+def test_an_environment_of_packages_has_jupyterlab_of_the_wheels_and_the_packages_of_the_system(
+    tmp_path: Path,
+) -> None:
+    python = portal_programs.PYTHON
+    if not (portal_programs.environment() / "bin" / "jupyterhub").is_file():
+        pytest.skip("there is no JupyterLab here: make test-full brings it")
+    opt = tmp_path / "opt"
+    opt.mkdir()
+    (opt / "notebook").symlink_to(portal_programs.environment())
+    for row in plan(tmp_path, python, kind="session", environments=[SCIENCE])["install"]["files"]:
+        path = Path(row["path"].replace(portal.OPT, str(opt)))
+        if "/environments" not in row["path"]:
+            continue
+        if row.get("state") == "directory":
+            path.mkdir()
+        elif row.get("state") == "link":
+            path.symlink_to(row["src"].replace(portal.OPT, str(opt)))
+        else:
+            path.write_text(row["content"].replace(portal.OPT, str(opt)))
+            path.chmod(int(row["mode"], 8))
+    programs = opt / "environments" / "science" / "bin"
+    lab = subprocess.run([programs / "jupyterhub-singleuser", "--version"], capture_output=True, text=True, check=True)
+    assert re.match(r"\d+\.\d+", lab.stdout)
+    tell = "import json, jupyterlab.commands as c, sys; print(json.dumps([sys.prefix, c.get_app_dir(), *sys.path]))"
+    told = subprocess.run([programs / "python", "-c", tell], capture_output=True, text=True, check=True)
+    prefix, app, *paths = json.loads(told.stdout)
+    assert prefix == str(opt / "environments" / "science")
+    assert (Path(app) / "static" / "index.html").is_file()
+    assert paths.index(f"{opt}/notebook/lib/python{python}/site-packages") < paths.index(
+        "/usr/lib/python3/dist-packages"
+    )
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_wheels_that_the_controller_lacks_are_named_before_anything_is_changed(tmp_path: Path, check: bool) -> None:
     wheelhouse = str(tmp_path / "wheels")
@@ -171,8 +240,9 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         ({"environments": [{"name": "A b", "path": "/x"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "/x"}, {"name": "a", "path": "/y"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "x'; id"}]}, "no path"),
-        ({"environments": [{"name": "a"}]}, "no path and no image"),
-        ({"environments": [{"name": "a", "path": "/x", "image": "torch"}]}, "or both"),
+        ({"environments": [{"name": "a"}]}, "not one of a path, an image and packages"),
+        ({"environments": [{"name": "a", "path": "/x", "image": "torch"}]}, "not one of a path, an image"),
+        ({"environments": [{"name": "a", "packages": ["-oDir=/tmp"]}]}, "no name of a package"),
         ({"environments": [{"name": "notebook", "path": "/x"}]}, "name of its own"),
         ({"limits": {"gpus": 1}}, "some are missing"),
         ({"limits_by_group": {"lab": {"gpu": 1}}}, "no limit"),
@@ -287,6 +357,7 @@ IN_DOCKER = {
         ("26.1.5", {}, {"ssh": True}, "have no SSH"),
         ("26.1.5", {}, {"qos": "high"}, "Docker has no such thing"),
         ("26.1.5", {}, {"environments": [{"name": "t", "path": "/t"}]}, "not in a directory"),
+        ("26.1.5", {}, {"environments": [{"name": "t", "packages": ["python3-torch"]}]}, "not in a directory"),
         ("26.1.5", {}, {"environments": []}, "and there is none"),
         ("26.1.5", {}, {"environments": [{"name": "t", "image": "unknown"}]}, "no such image"),
     ],
