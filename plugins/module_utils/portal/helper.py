@@ -61,7 +61,7 @@ OUTPUT_AT_MOST = 4000
 # What an order may take, and one that saves an environment.
 ORDER_S, SAVE_S = 85, 3600
 SUBMIT, CANCEL, OUTPUT, KEYS, SAVE, LOOK = "submit", "cancel", "output", "keys", "save", "look"
-HOME, HOURS = "home", "hours"
+HOME, HOURS, EXTEND = "home", "hours", "extend"
 NUMBER, NAMED = whole(1, 10**10), text(f"{marathon_backend.APP.pattern}|{docker_backend.NAME.pattern}")
 Hear = Callable[[str], None]
 # Runs a program that takes long, and hands on each line as it comes; the exit status.
@@ -91,10 +91,11 @@ REQUEST = object_of(
 # Of whoever is closed or gone, too: it is ended what is theirs, and nothing is done as them.
 ENDING = object_of({"do": one_of(CANCEL), "user": text(r"[^\0\n]*", 100), "job": _job})
 ORDER = object_of(
-    {"do": one_of(SUBMIT, OUTPUT, KEYS, SAVE, HOME, HOURS), "user": text(accounts.NAME.pattern)},
+    {"do": one_of(SUBMIT, OUTPUT, KEYS, SAVE, HOME, HOURS, EXTEND), "user": text(accounts.NAME.pattern)},
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
         "job": NUMBER,
+        "more_hours": whole(1, 24),
         "target": text(r"[^\0\n]*"),
         "environment": text(form.OWN.pattern),
         "request": REQUEST,
@@ -139,6 +140,12 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
         return own.home(submitter.as_user(account.name), account.home, run)
     if order["do"] == HOURS:
         return own.hours(account.name, run, time.time())
+    if order["do"] == EXTEND:
+        limits = form.limits_of(account.groups, known.limits_by_group, known.limits)
+        if not isinstance(orders, SlurmOrders):
+            raise Refused("only sessions of Slurm get more time", "start it again", code="no_more_time")
+        given = _needed(order, "job"), _needed(order, "more_hours")
+        return {"minutes": orders.extend(account.name, *given, limits.hours)}
     server = order.get("server", "")
     if order["do"] == SAVE:
         return _save(account, order, known, submitter, run, listening)

@@ -7,6 +7,7 @@ first two; here are the words for all of them."""
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ HOME_S, HOURS_S = 5.0, 15.0
 # How many days of GPU hours are told.
 DAYS = 30
 JOBS_AT_MOST = 20
+# How many hours one press of a button adds to a session.
+MORE_HOURS = 4
 # From which share of the quota on there is a warning.
 NEARLY_FULL = 0.9
 # The two attributes of CephFS; an empty line for one that there is not, as on every other file system.
@@ -115,6 +118,20 @@ def told_of_jobs(look: Look, user: str) -> tuple[dict[str, str], list[str]]:
             lines.append(_line(f"{job['name']} (job {number})", job["gpus"], nodes, job["ends"], job["waits_for"]))
     more = len(lines) - JOBS_AT_MOST
     return sessions, [*lines[:JOBS_AT_MOST], *([f"and {more} more, which are in Who uses what"] if more > 0 else [])]
+
+
+def more_hours(look: Look, user: str, most: int) -> dict[str, int]:
+    """How many hours more each session of a user may have, by its name; without those that may have none.
+
+    :param most: the hours that a session may have.
+    """
+    began = {str(job["id"]): job["started"] for job in look.found.get("jobs", []) if job["user"] == user}
+    found = {}
+    for one in look.sessions.values():
+        start = began.get(str(one.job))
+        if one.user == user and one.state == session.RUNS and one.ends and start:
+            found[one.server] = min(most - math.ceil((one.ends - start) / 3600 - 0.02), MORE_HOURS)
+    return {name: hours for name, hours in found.items() if hours > 0}
 
 
 def _line(what: str, gpus: int, node: str, ends: float | None, why: str) -> str:

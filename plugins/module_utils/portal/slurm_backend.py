@@ -117,6 +117,53 @@ class SlurmOrders:
         if status and "Invalid job id" not in error:
             raise _no_answer("scancel", error or out)
 
+    def extend(self, user: str, job: Job, hours: int, most: int) -> int:
+        """Give a session of a user that runs more hours, and in all no more than `most`; its new limit in minutes.
+
+        Slurm lets root go beyond every limit, so those of the partition, the account and the QOS are looked at here.
+        """
+        fields = r"([0-9]{1,10})\|([^|\n]+)\|([A-Za-z0-9_.-]+)\|([^|\n]*)\|([^|\n]*)\|"
+        found = re.fullmatch(
+            rf"{fields}{session.JOB}\n?",
+            self._told(
+                *("/usr/bin/squeue", "--noheader", "--all", "--states=RUNNING"),
+                *(f"--jobs={job}", "--format=%U|%l|%P|%a|%q|%j"),
+            ),
+        )
+        if found is None or _owner(int(found[1])) != user:
+            cause = f"{job} is no session of {one_line(user, 100)} that runs"
+            raise Refused(cause, "start it again", code="not_yours", subject=str(job))
+        limit, partition, account, qos = minutes(found[2]), *found.groups()[2:]
+        asked = self._told("/usr/bin/scontrol", "-o", "show", "partition", partition)
+        of_partition = state.parse_partition(asked) or {"max_time": ""}
+        only = (f"users={user}", *(f"{name}={value}" for name, value in (("accounts", account), ("qos", qos)) if value))
+        own = self._told("/usr/bin/scontrol", "-o", "show", "assoc_mgr", *only, "flags=assoc,qos")
+        bounds = [(most * 60, "the portal")]
+        if minutes(of_partition["max_time"]):
+            bounds.append((minutes(of_partition["max_time"]), f"the partition {partition}"))
+        bounds += [(int(one), "your account or QOS in Slurm") for one in re.findall(r"\bMaxWallPJ=([0-9]{1,9})\b", own)]
+        bound, whose = min(bounds)
+        if not limit or limit >= bound:
+            cause = f"it has {limit // 60} hours, and {whose} allows no more than {bound // 60}"
+            remedy = "save your work before the session ends, and start another one"
+            raise Refused(cause, remedy, code="no_more_time", subject=str(job))
+        wanted = min(limit + hours * 60, bound)
+        self._told("/usr/bin/scontrol", "update", f"JobId={job}", f"TimeLimit={wanted}")
+        return wanted
+
+    def _told(self, *argv: str) -> str:
+        status, out, error = self._run(list(argv), None, 20.0)
+        if status:
+            raise _no_answer(argv[0].rpartition("/")[2], error or out)
+        return out
+
+
+def minutes(text: str) -> int:
+    """A limit as Slurm writes it, such as 1-12:00:00; 0 for none."""
+    found = re.fullmatch(r"(?:([0-9]{1,5})-)?(?:([0-9]{1,6}):)?([0-9]{1,2}):[0-9]{2}", text)
+    days, hours, rest = (int(one or 0) for one in found.groups()) if found else (0, 0, 0)
+    return (days * 24 + hours) * 60 + rest
+
 
 def _owner(uid: int) -> str:
     """The name of an account; empty where nobody has the number any more."""

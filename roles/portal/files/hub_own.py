@@ -10,10 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 
+from jupyterhub.handlers import BaseHandler
+from jupyterhub.utils import url_path_join
+from tornado import web
+
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, own
 
 OLD_S = 60
+# So old a look at the scheduler may be.
+OLD_LOOK_S = 1.1
 PATIENCE_S = 2
 # The program takes so many orders at a time, and others must get through.
 AT_A_TIME = 8
@@ -57,21 +63,34 @@ class Question:
 class Own:
     """What whoever looks has."""
 
-    def __init__(self, order, look, counts_hours, told, again):
+    def __init__(self, order, look, most_hours, told, again):
         """
         :param order: what the program that works as root does.
         :param look: one look at the scheduler.
-        :param counts_hours: whether the scheduler knows GPU hours.
+        :param most_hours: a user's name -> the hours that a session may have; None where the scheduler counts no GPU
+            hours, and gives no session more time.
         :param told: a server -> what its user is told of it.
         :param again: a user and what was asked for -> that, as far as it may still be asked for.
         """
         self._order, self._look, self._told, self._again = order, look, told, again
         self._home = Question(self._ask_home, own.NO_ANSWER)
-        self._hours = Question(self._ask_hours, own.NO_HOURS) if counts_hours else None
+        self._hours = Question(self._ask_hours, own.NO_HOURS) if most_hours else None
+        self._most_hours = most_hours
 
     def __deepcopy__(self, memo):
         """A configuration is copied with all that it has, and this is one."""
         return self
+
+    @property
+    def handlers(self):
+        return [(r"/portal/more", MoreHandler, {"own": self})] if self._most_hours else []
+
+    async def more(self, spawner):
+        """Give a session more time. Raises Refused."""
+        user = spawner.user.name
+        await self._order("extend", user, job=spawner.job, more_hours=own.MORE_HOURS)
+        # The page that follows is to have the new end.
+        await asyncio.sleep(OLD_LOOK_S)
 
     async def _ask_home(self, user):
         try:
@@ -95,7 +114,7 @@ class Own:
         async def page():
             asked = [self._home.of(user.name), *([self._hours.of(user.name)] if self._hours else [])]
             jobs, *told = await asyncio.gather(self._jobs(user.name), *asked)
-            lines, others = jobs or ({}, None)
+            lines, others, more = jobs or ({}, None, {})
             known = dict(user.spawners)
             active = {name: spawner for name, spawner in sorted(known.items()) if spawner.active}
             rest = {name: row for name, row in user.orm_user.orm_spawners.items() if name not in active}
@@ -103,13 +122,13 @@ class Own:
                 "told": [one for one in told if one.text],
                 "jobs": others,
                 "has_first": "" in active,
-                "sessions": await asyncio.gather(*(self._session(user, one, lines) for one in active.values())),
+                "sessions": await asyncio.gather(*(self._session(user, one, lines, more) for one in active.values())),
                 "again": await asyncio.gather(*(self._ended(user, row) for row in _latest_first(rest.values()))),
             }
 
         return page
 
-    async def _session(self, user, spawner, lines):
+    async def _session(self, user, spawner, lines, more):
         """One that runs, or starts, or stops."""
         told = await self._told(spawner) if spawner.ready else {}
         return {
@@ -119,6 +138,7 @@ class Own:
             "line": lines.get(spawner.name, ""),
             "now": told.get("now", ""),
             "stops": told.get("stops", False),
+            "more": more.get(spawner.name, 0),
         }
 
     async def _ended(self, user, row):
@@ -132,8 +152,29 @@ class Own:
             look = await asyncio.wait_for(self._look(), PATIENCE_S)
         except TimeoutError:
             return None
-        return None if look.failure else own.told_of_jobs(look, user)
+        if look.failure:
+            return None
+        more = own.more_hours(look, user, await self._most_hours(user)) if self._most_hours else {}
+        return (*own.told_of_jobs(look, user), more)
 
 
 def _latest_first(rows):
     return sorted(rows, key=lambda row: row.last_activity.timestamp() if row.last_activity else 0.0, reverse=True)
+
+
+class MoreHandler(BaseHandler):
+    """Gives a session more time."""
+
+    def initialize(self, own):
+        self._own = own
+
+    @web.authenticated
+    async def post(self):
+        spawner = self.current_user.spawners.get(self.get_body_argument("server", ""))
+        if spawner is None or not spawner.ready:
+            raise web.HTTPError(404, "you have no such session, or it has ended")
+        try:
+            await self._own.more(spawner)
+        except Refused as why:
+            raise web.HTTPError(409, "%s", why) from None
+        self.redirect(url_path_join(self.hub.base_url, "home"))

@@ -216,8 +216,12 @@ async def again(user, last):
     return form.remembered(last, limits, [one.model for one in there], *more)
 
 
+async def most_hours(user):
+    return (await may_ask(user))[0].hours
+
+
 ENVIRONMENTS = hub_environments.Environments(KNOWN, order)
-OWN = hub_own.Own(order, SCHEDULER.look, KNOWN.scheduler == settings.SLURM, WATCH.told, again)
+OWN = hub_own.Own(order, SCHEDULER.look, most_hours if KNOWN.scheduler == settings.SLURM else None, WATCH.told, again)
 
 
 # Open accounts are asked for by a function of below.
@@ -946,6 +950,7 @@ c.JupyterHub.extra_handlers = [
     (r"/now/data", NowDataHandler),
     (r"/now/forecast", ForecastHandler),
     *WATCH.handlers,
+    *OWN.handlers,
     *ENVIRONMENTS.handlers,
     *(INVITATIONS.handlers if INVITATIONS else []),
     *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),

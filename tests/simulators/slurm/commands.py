@@ -327,6 +327,9 @@ def formatted(job, form):
         "%Z": job["chdir"],
         "%j": job["name"],
         "%P": "all",
+        "%a": "",
+        "%q": "",
+        "%l": f"{job['minutes'] // 1440}-{job['minutes'] // 60 % 24:02}:{job['minutes'] % 60:02}:00",
     }
     return re.sub("%[A-Za-z]", lambda found: str(told[found[0]]), form)
 
@@ -452,8 +455,18 @@ def node_line(node):
 def scontrol(words):
     if words == ["ping"]:
         print("Slurmctld(primary) at head1 is UP")
-    elif words == ["--all", "-o", "show", "partition"]:
+    elif words == ["--all", "-o", "show", "partition"] or words == ["-o", "show", "partition", "all"]:
         print("PartitionName=all Default=YES Hidden=NO MaxTime=1-00:00:00 State=UP TotalCPUs=2 TotalNodes=2")
+    elif words[:3] == ["-o", "show", "assoc_mgr"]:
+        print("MaxJobsAccrue= MaxWallPJ= MaxTRESPJ=")
+    elif words[:1] == ["update"] and len(words) == 3:
+        number, minutes = re.fullmatch(r"JobId=([0-9]+) TimeLimit=([0-9]+)", " ".join(words[1:])).groups()
+        job = next((one for one in jobs() if one["id"] == int(number) and one["state"] not in ENDED), None)
+        if job is None:
+            fail("Invalid job id specified")
+        if uid():
+            fail("Access/permission denied")
+        write({**job, "minutes": int(minutes)}, job["id"], "job")
     elif words == ["-o", "show", "reservation"]:
         print("No reservations in the system")
     elif words[-2:] == ["show", "node"] and set(words[:-2]) <= {"-o", "--details"}:

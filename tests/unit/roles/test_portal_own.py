@@ -137,6 +137,22 @@ def test_the_hours_and_what_runs_are_on_the_page_of_whoever_has_them(portal: Por
     assert "No session of yours runs or waits" in text_of(bob.get("/hub/home").text)
 
 
+def test_a_session_is_extended_by_a_button_until_its_limit(portal: Portal, bob: Browser) -> None:
+    bob.start(gpus="1", hours="6")
+    ready(portal, bob, "bob")
+    page = bob.get("/hub/home")
+    assert "Extend by 2 hours" in text_of(page.text)
+    told = bob.post("/hub/portal/more", page, server="")
+    assert told.status == 200
+    assert "7 h 59 min left" in text_of(told.text)
+    assert "Extend" not in text_of(told.text)
+    told = bob.post("/hub/portal/more", page, server="")
+    assert told.status == 409
+    assert "it has 8 hours, and the portal allows no more than 8. To do: save your work" in text_of(told.text)
+    stop(portal, bob, "bob")
+    assert bob.post("/hub/portal/more", page, server="").status == 404
+
+
 # --- a full home -----------------------------------------------------------------------------------------------------
 
 

@@ -154,3 +154,16 @@ def test_of_very_many_the_first_are_told_and_how_many_more_there_are() -> None:
     _sessions, found = own.told_of_jobs(Look(0.0, {"jobs": jobs}, {}, ""), "alice")
     assert len(found) == own.JOBS_AT_MOST + 1
     assert found[-1] == "and 5 more, which are in Who uses what"
+
+
+def test_a_session_may_be_extended_by_what_is_left_of_the_limit() -> None:
+    at = 1.8e9
+    hours = {"": 8, "train": 22, "long": 24}
+    sessions = [
+        Session(number, "alice", RUNS, ends=at + 3600 * each, server=name)
+        for number, (name, each) in enumerate(hours.items())
+    ]
+    sessions.append(Session(8, "bob", RUNS, ends=at + 3600, server="other"))
+    jobs = [{"id": str(one.job), "user": one.user, "started": at} for one in sessions]
+    found = own.more_hours(Look(0.0, {"jobs": jobs}, {one.job: one for one in sessions}, ""), "alice", 24)
+    assert found == {"": own.MORE_HOURS, "train": 2}

@@ -621,10 +621,80 @@ def test_a_session_that_is_gone_is_no_fault_and_one_that_cannot_be_asked_about_i
         cancel(monkeypatch, "", {}, error="Unable to contact slurm controller")
 
 
+ROW = "2000|8:00:00|gpu|physics|normal|portal-session\n"
+LIMITS = "UserName=alice(2000)\n  MaxJobs= MaxWallPJ={}\nQOS=normal(1)\n  MaxWallPJ=\n"
+
+
+def extend(
+    monkeypatch: pytest.MonkeyPatch, row: str = ROW, wall: str = "", max_time: str = "UNLIMITED", error: str = ""
+) -> list[list[str]]:
+    """What is changed in Slurm where alice wants four hours more, and the portal allows 24 in all."""
+    monkeypatch.setattr(accounts, "find", lambda name, groups, least: ALICE)
+    monkeypatch.setattr(slurm_backend, "_owner", lambda uid: {2000: "alice", 2001: "bob"}[uid])
+    partition = f"PartitionName=gpu MaxTime={max_time} State=UP TotalNodes=2"
+    only = ["users=alice", "accounts=physics", "qos=normal", "flags=assoc,qos"]
+    answers = {"squeue": row, "partition": partition, "assoc_mgr": LIMITS.format(wall)}
+    changed = []
+
+    def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        if argv[1] == "update":
+            changed.append(argv)
+            return (1 if error else 0), "", error
+        what = "squeue" if argv[0] == "/usr/bin/squeue" else argv[3]
+        assert argv[4:] == {"partition": ["gpu"], "assoc_mgr": only}.get(what, argv[4:])
+        return 0, answers[what], ""
+
+    order = {"do": "extend", "user": "alice", "job": 7, "more_hours": 4}
+    told = helper.do(json.dumps(order).encode(), SETTINGS, run)
+    assert changed == [["/usr/bin/scontrol", "update", "JobId=7", f"TimeLimit={told['minutes']}"]]
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("given", "minutes"),
+    [
+        ({}, 720),
+        ({"row": ROW.replace("8:00:00", "22:30:00")}, 1440),
+        ({"wall": "600"}, 600),
+        ({"max_time": "10:00:00"}, 600),
+        ({"max_time": "1-00:00:00"}, 720),
+    ],
+)
+def test_a_session_gets_more_time_up_to_the_least_limit_of_portal_partition_and_account(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], minutes: int
+) -> None:
+    assert extend(monkeypatch, **given)[0][-1] == f"TimeLimit={minutes}"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"row": ""}, "7 is no session of alice that runs"),
+        ({"row": ROW.replace("2000", "2001")}, "no session of alice"),
+        ({"row": ROW.replace("portal-session", "train")}, "no session of alice"),
+        ({"row": ROW.replace("portal-session", "x|portal-session")}, "no session of alice"),
+        ({"row": ROW + ROW}, "no session of alice"),
+        ({"row": ROW.replace("8:00:00", "1-00:00:00")}, "it has 24 hours, and the portal allows no more than 24"),
+        ({"row": ROW.replace("8:00:00", "UNLIMITED")}, "allows no more"),
+        ({"wall": "480"}, "it has 8 hours, and your account or QOS in Slurm allows no more than 8"),
+        ({"max_time": "8:00:00"}, "the partition gpu allows no more than 8"),
+        ({"error": "Requested time limit is invalid"}, "scontrol: Requested time limit is invalid"),
+    ],
+)
+def test_other_jobs_and_more_than_a_limit_are_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], why: str
+) -> None:
+    with pytest.raises(Refused, match=why):
+        extend(monkeypatch, **given)
+
+
 @pytest.mark.parametrize(
     "order",
     [
         {"do": "shell", "user": "alice"},
+        {"do": "extend", "user": "alice", "job": 7},
+        {"do": "extend", "user": "alice", "job": 7, "more_hours": 25},
+        {"do": "extend", "user": "alice", "job": "7 TimeLimit=9", "more_hours": 1},
         {"do": "submit"},
         {"do": "submit", "user": "root;id"},
         {"do": "submit", "user": "alice", "server": "../x"},
