@@ -9,8 +9,10 @@ another one. Without them the tests say so and are skipped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -93,11 +95,14 @@ def found_programs() -> tuple[Path, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _number in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """None that the kernel would give to a connection of another program while a hub is started again."""
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(range(12000, 20000), 200):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    return pytest.fail("no port is free")
 
 
 class Portal:

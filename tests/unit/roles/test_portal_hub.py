@@ -51,6 +51,13 @@ def test_who_has_no_account_here_is_refused_whatever_the_password(portal: Portal
 # --- guessing --------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def forgets(portal: Portal) -> Iterator[None]:
+    """The hub forgets the wrong logins of a test, whatever becomes of it: those after it log in, too."""
+    yield
+    portal.restart_hub()
+
+
 def attempt(portal: Portal, name: str, password: str, **headers: str) -> tuple[int, str, bool]:
     """The status, what the page says of the login, and whether the answer took its time."""
     browser, begun = Browser(portal), time.monotonic()
@@ -61,6 +68,7 @@ def attempt(portal: Portal, name: str, password: str, **headers: str) -> tuple[i
     return answer.status, told[1] if told else answer.text, time.monotonic() - begun >= REFUSED_S
 
 
+@pytest.mark.usefixtures("forgets")
 def test_what_is_wrong_with_a_login_nobody_learns(portal: Portal) -> None:
     wrong = attempt(portal, "alice", "wrong")
     assert "the name or the password is wrong, or the account may have no sessions here. To do:" in wrong[1]
@@ -68,37 +76,41 @@ def test_what_is_wrong_with_a_login_nobody_learns(portal: Portal) -> None:
     assert wrong[2]
     for name in ("root", "nobody-here", "stranger", "closed", "alice@example.com"):
         assert attempt(portal, name, PASSWORD) == attempt(portal, name, "wrong") == wrong
-    portal.restart_hub()
 
 
+@pytest.mark.usefixtures("forgets")
 def test_passwords_of_one_name_are_guessed_a_few_times_whatever_headers_say(portal: Portal) -> None:
     def guess(number: int) -> int:
         # Whoever asks says of themselves from where.
         forged = {"X_Real_IP": f"192.0.2.{number}", "X_Forwarded_For": f"198.51.100.{number}"}
         return attempt(portal, "alice", f"wrong{number}", **forged)[0]
 
+    begun = time.monotonic()
     with ThreadPoolExecutor(40) as threads:
         guesses = [threads.submit(guess, number) for number in range(40)]
         # Others log in meanwhile.
         assert Browser(portal).log_in("bob").status == 200
         answers = [one.result() for one in guesses]
-    assert answers.count(403) == 5
-    assert answers.count(429) == 35
+    # Five, and one a minute.
+    assert 5 <= answers.count(403) <= 5 + (time.monotonic() - begun) / 60
+    assert set(answers) == {403, 429}
     # Nor is the right one taken now, from here.
     status, text, _slow = attempt(portal, "alice", PASSWORD)
     assert status == 429
     assert re.search(r"there were too many wrong logins. To do: try again in [0-9]+ s", text)
-    portal.restart_hub()
 
 
+@pytest.mark.usefixtures("forgets")
 def test_passwords_for_many_names_are_guessed_a_few_times(portal: Portal) -> None:
+    begun = time.monotonic()
     with ThreadPoolExecutor(40) as threads:
         answers = [one[0] for one in threads.map(lambda n: attempt(portal, f"u{n}", "wrong"), range(60))]
     assert set(answers) == {403, 429}
-    assert 20 <= answers.count(403) <= 40
-    portal.restart_hub()
+    # Twenty, and one in five seconds.
+    assert 20 <= answers.count(403) <= 20 + (time.monotonic() - begun) / 5
 
 
+@pytest.mark.usefixtures("forgets")
 def test_a_token_is_no_other_way_to_guess(portal: Portal) -> None:
     row = {"auth": {"username": "alice", "password": "wrong"}}
     answers = [
@@ -106,7 +118,6 @@ def test_a_token_is_no_other_way_to_guess(portal: Portal) -> None:
         for _number in range(7)
     ]
     assert {answer.status for answer in answers} <= {403, 429}
-    portal.restart_hub()
 
 
 def test_where_passwords_cannot_be_checked_is_told_and_counts_for_nobody(portal: Portal) -> None:
