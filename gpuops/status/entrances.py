@@ -36,7 +36,9 @@ def _portal(site: Listing, directory: Path) -> Iterator[str]:
             return
         name = _plain(row, "portal_name") or host
         port = row.get("portal_port", 443)
-        yield f"https://{name}{'' if port == 443 else f':{port}'}   people log in here and start sessions on GPUs"
+        url = f"https://{name}{'' if port == 443 else f':{port}'}"
+        yield f"{url}   people log in here and start sessions on GPUs"
+        yield f"{url}/hub/now   every GPU, and who has it"
         if row.get("portal_check_names") is False:
             names = [f"{user}.{name}" for user in _users(site)[:MOST_NAMES]] or [f"NAME.{name}"]
             yield "no DNS has this name: /etc/hosts of your own computer needs it, and the one of each user there:"
@@ -69,7 +71,10 @@ def _monitoring(site: Listing, _directory: Path) -> Iterator[str]:
     for host in site.hosts("prometheus_servers")[:1]:
         login = _plain(site.of(host), "ansible_user")
         yield f"ssh -L 9090:127.0.0.1:9090 -L 9093:127.0.0.1:9093 {f'{login}@' if login else ''}{_address(site, host)}"
-        yield "    then http://127.0.0.1:9090/consoles/gpu.html: every GPU; http://127.0.0.1:9090: Prometheus;"
+        portals = site.hosts("portals")[:1]
+        is_in_portal = any(one == host or site.of(one).get("portal_prometheus") for one in portals)
+        page = "" if is_in_portal else "http://127.0.0.1:9090/consoles/gpu.html: every GPU; "
+        yield f"    then {page}http://127.0.0.1:9090: Prometheus;"
         yield "    http://127.0.0.1:9093: alerts"
     for host in site.hosts("grafana_servers"):
         yield f"dashboards are in the Grafana of {host}"

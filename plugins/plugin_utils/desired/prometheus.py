@@ -80,7 +80,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     }
     has_tls = params["node_tls"] == "required"
     certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
-    page = Path(ROLES, ROLE, "files", "gpu.html")
+    page = Path(ROLES, ROLE, "files", "gpu.html").read_text(encoding="utf-8")
     own = {"owner": "root", "group": "root", "mode": "0644"}
     rule_files = {f"{RULES}/{name}": text for name, text in rules.rule_files(params["docs_url"]).items()}
     return Plan(
@@ -95,7 +95,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     {"path": f"{TARGETS}/{job}.json", "content": targets.text(map(targets.entry, hosts)), **own}
                     for job, hosts in by_job.items()
                 ),
-                *([{"path": PAGE, "content": page.read_text(encoding="utf-8"), **own}] if page.is_file() else []),
+                {"path": PAGE, "state": "absent"}
+                if _portal_shows_gpus(peers)
+                else {"path": PAGE, "content": page, **own},
                 {
                     "path": CONFIG,
                     "content": settings.yaml_text(ROLE, _config(params, peers["host"])),
@@ -121,6 +123,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 
 _DIRECTORIES = ("/etc/prometheus/consoles", RULES, OWN_RULES, TARGETS)
+
+
+def _portal_shows_gpus(peers: Mapping[str, Any]) -> bool:
+    """Whether everybody sees the GPUs behind the portal's login, so that there is no second page of them."""
+    for host in peers["groups"].get("portals") or ():
+        row = peers["hostvars"][host]
+        has_numbers = host in peers["servers"] if "portal_prometheus" not in row else bool(row["portal_prometheus"])
+        return has_numbers and row.get("portal_state") != "absent"
+    return False
 
 
 def _words(params: Mapping[str, Any]) -> list[str]:

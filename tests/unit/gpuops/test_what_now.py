@@ -45,7 +45,9 @@ def test_a_site_tells_where_people_come_in_what_they_trust_and_where_passwords_l
     assert "Firefox: Settings" in text
     assert "ssh alice@192.0.2.11" in text
     assert "ssh -L 9090:127.0.0.1:9090 -L 9093:127.0.0.1:9093 admin@192.0.2.11" in text
-    assert "http://127.0.0.1:9090/consoles/gpu.html" in text
+    assert "https://portal.example.org/hub/now   every GPU" in text
+    assert "consoles/gpu.html" not in text
+    assert "http://127.0.0.1:9090/consoles/gpu.html" in told(tmp_path, ("prometheus_servers",))
     assert "registry.example.org:5000" in text
     assert f"passwords are in {tmp_path}/.secrets/registry, a file for each user" in text
     assert "gpuops user invite alice" in text

@@ -73,6 +73,26 @@ def prometheus_plan(groups: Any = None, hostvars: Any = None, certificates: Any 
     )
 
 
+@pytest.mark.parametrize(
+    ("portal", "row", "has_page"),
+    [
+        (None, {}, True),
+        ("head1", {}, False),
+        ("head1", {"portal_state": "absent"}, True),
+        ("head1", {"portal_prometheus": ""}, True),
+        ("gpu1", {}, True),
+        ("gpu1", {"portal_prometheus": "https://head1.example.org:9090"}, False),
+    ],
+)
+def test_where_the_portal_shows_the_gpus_prometheus_has_no_page_of_them(
+    portal: str | None, row: dict[str, Any], has_page: bool
+) -> None:
+    found = prometheus_plan({"portals": [portal] if portal else []}, {portal or "head1": row})
+    (page,) = (one for one in found.desired["files"] if one["path"] == prometheus.PAGE)
+    assert ("content" in page) == has_page
+    assert (page.get("state") == "absent") != has_page
+
+
 def alertmanager_plan(**params: Any) -> Plan:
     return alertmanager.desired(
         {
