@@ -375,12 +375,12 @@ def session(row: Mapping[str, Any]) -> Session:
         return Session(one.number, one.user, ENDED, ended=_queued_again(one.number), lives=True)
     if words & submission.ENDED:
         return Session(one.number, one.user, ENDED, ended=ended(row))
+    server = _server(str(row.get("current_working_directory") or ""))
     if one.waits or "CONFIGURING" in words:
         why = diagnosis.waits_for(one) if one.waits else "its node is being prepared"
-        return Session(one.number, one.user, WAITS, why, _expected(row))
+        return Session(one.number, one.user, WAITS, why, _expected(row), server=server)
     node = next(iter(submission.hosts([row])), "")
-    directory = str(row.get("current_working_directory") or "")
-    return Session(one.number, one.user, RUNS, node=node, ends=one.ends, server=_server(directory))
+    return Session(one.number, one.user, RUNS, node=node, ends=one.ends, server=server)
 
 
 def _server(directory: str) -> str:
