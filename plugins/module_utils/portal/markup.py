@@ -35,6 +35,7 @@ const other = document.getElementById("portal-preset-other");
 const all = [...list.options];
 let asked = "";
 let busy = false;
+let changed = false;
 function listed() {
   const is_listed = all.slice(0, -1).some(one => one.value === own.value);
   if (document.activeElement !== own) list.value = is_listed ? own.value : "";
@@ -61,7 +62,9 @@ async function ask(again) {
     if (answer.textContent !== row.text) answer.textContent = row.text;
     answer.className = "alert alert-" + ({ now: "success", never: "danger" }[row.answer] || "warning");
     for (const place of form.querySelectorAll("[data-error-of]")) {
-      mark(place.dataset.errorOf, (row.fields || {})[place.dataset.errorOf] || "");
+      const text = (row.fields || {})[place.dataset.errorOf] || "";
+      // What was refused stays beside its field until something is chosen.
+      if (text || changed) mark(place.dataset.errorOf, text);
     }
   } catch (error) {
     answer.textContent = "What is free cannot be asked at present.";
@@ -90,7 +93,10 @@ if (search) search.addEventListener("input", () => {
   list.value = own.value;
 });
 form.addEventListener("invalid", () => { details.open = true; }, true);
-form.addEventListener("input", () => ask(false));
+form.addEventListener("input", () => {
+  changed = true;
+  ask(false);
+});
 setInterval(() => ask(true), 2000);
 listed();
 ask(true);

@@ -299,7 +299,7 @@ class SessionSpawner(Spawner):
         if problems:
             if is_shown:
                 self.user.refused = given, problems
-            raise NotStarted(" ".join(map(str, problems)), reason="options")
+            raise NotStarted(". ".join(map(str, problems)), reason="options")
         return request.as_dict()
 
     # --- what is kept ---
@@ -434,7 +434,7 @@ class SessionSpawner(Spawner):
             except Refused:
                 answer = {"output": ""}
             lines = [line for line in answer["output"].splitlines() if line.strip()][-5:]
-            said = f" It said last: {' / '.join(lines)}" if lines else ""
+            said = f". It said last: {' / '.join(lines)}" if lines else ""
         return NotStarted(f"{problem}{said}", reason=problem.code)
 
     def _note(self, problem):
@@ -839,7 +839,7 @@ class ForecastHandler(BaseHandler):
         request, problems = form.parse(given, limits, [one.model for one in there], *more)
         if problems:
             fields = {one.subject: f"{one.cause}. To do: {one.remedy}." for one in problems}
-            row = {"answer": offers.NEVER, "text": " ".join(map(str, problems)), "fields": fields}
+            row = {"answer": offers.NEVER, "text": ". ".join(map(str, problems)), "fields": fields}
         elif look.failure:
             row = {"answer": offers.UNKNOWN, "text": f"The scheduler does not answer: {look.failure}"}
         else:

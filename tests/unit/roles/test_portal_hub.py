@@ -142,6 +142,12 @@ def test_without_a_login_nobody_sees_anything(portal: Portal) -> None:
         assert "/hub/login" in answer.url or answer.status == 403
 
 
+def test_a_page_that_there_is_not_says_so_and_leads_home(alice: Browser) -> None:
+    page = alice.get("/hub/nothing-here")
+    assert (page.status, "There is no such page" in page.text) == (404, True)
+    assert 'href="/hub/home">My sessions' in page.text
+
+
 def test_the_page_may_run_only_what_is_in_it(alice: Browser) -> None:
     page = alice.get("/hub/now")
     policy = page.headers["Content-Security-Policy"]
@@ -275,6 +281,10 @@ def test_a_session_that_waits_says_for_what_and_can_be_cancelled(portal: Portal,
     portal.until(lambda: job_of(portal, "bob")["state"] == "PENDING", 30, "it is not submitted")
     token = bob.token(bob.get("/hub/home").text)
     event = bob.first_event(f"/hub/api/users/bob/servers/more/progress?_xsrf={token}", "waits")
+    # JupyterHub's own button there would end the first session.
+    pending = bob.get("/hub/spawn-pending/bob/more").text
+    assert "Your session more starts" in pending
+    assert 'id="stop-server-btn"' not in pending
     number = job_of(portal, "bob")["id"]
     assert f"Job {number} waits: no node has enough free resources. It is expected to start at 20" in event["message"]
     waiting = bob.get("/hub/now/data").json()["waiting"]

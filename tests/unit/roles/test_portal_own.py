@@ -404,11 +404,12 @@ def test_what_ended_last_is_started_again_with_one_button(portal: Portal) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "told"),
+    ("name", "path", "told", "width", "scheme"),
     [
-        ("home", "/hub/home", "87 %"),
-        ("form", "/hub/spawn/alice/second", "Your home: 42.0"),
-        ("now", "/hub/now", "gpu1"),
+        ("home", "/hub/home", "87 %", 1000, "light"),
+        ("form", "/hub/spawn/alice/second", "Your home: 42.0", 1000, "light"),
+        ("now", "/hub/now", "gpu1", 1000, "light"),
+        ("phone", "/hub/home", "87 %", 500, "dark"),
     ],
 )
 def test_the_pictures_of_the_docs_show_the_pages(
@@ -421,21 +422,23 @@ def test_the_pictures_of_the_docs_show_the_pages(
     name: str,
     path: str,
     told: str,
+    width: int,
+    scheme: str,
 ) -> None:
     """`GPUOPS_PICTURES=docs/pictures` draws those of the docs anew."""
     holds(portal, "alice", 42)
     holds(portal, "bob", 42)
-    who = bob if name == "home" else alice
+    who = bob if path == "/hub/home" else alice
     portal.until(lambda: name == "now" or "Your home: 42.0" in who.get(path).text, 120, "its home does not answer")
     file = Path(os.environ.get("GPUOPS_PICTURES") or tmp_path) / f"portal-{name}.png"
 
     def is_drawn() -> bool:
         computes(portal, bob)
-        done = drawn(who, path, 1000, "light", f"--screenshot={file.resolve()}", "--window-size=1000,900")
+        done = drawn(who, path, width, scheme, f"--screenshot={file.resolve()}", f"--window-size={width},900")
         return told in done.stdout
 
     portal.until(is_drawn, 120, f"it does not show {told}")
-    assert chromium.size(file) == chromium.size(ROOT / "docs" / "pictures" / file.name) == (1000, 900)
+    assert chromium.size(file) == chromium.size(ROOT / "docs" / "pictures" / file.name) == (width, 900)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
