@@ -164,7 +164,8 @@ def test_the_page_may_run_only_what_is_in_it(alice: Browser) -> None:
 def test_the_form_says_what_is_free(alice: Browser) -> None:
     page = alice.get("/hub/spawn").text
     assert "a100: 4 of 4 free, 2 on one node" in page
-    assert 'max="2"' in page
+    assert '<option value="2">2</option>' in page
+    assert '<option value="3">' not in page
 
 
 @pytest.mark.parametrize(
