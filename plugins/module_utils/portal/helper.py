@@ -144,8 +144,8 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
         limits = form.limits_of(account.groups, known.limits_by_group, known.limits)
         if not isinstance(orders, SlurmOrders):
             raise Refused("only sessions of Slurm get more time", "start it again", code="no_more_time")
-        given = _needed(order, "job"), _needed(order, "more_hours")
-        return {"minutes": orders.extend(account.name, *given, limits.hours)}
+        number, more = _needed(order, "job"), _needed(order, "more_hours")
+        return {"minutes": orders.extend(account.name, number, more, limits.hours)}
     server = order.get("server", "")
     if order["do"] == SAVE:
         return _save(account, order, known, submitter, run, listening)

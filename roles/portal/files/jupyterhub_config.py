@@ -971,7 +971,8 @@ c.JupyterHub.template_paths = [os.environ.get("PORTAL_TEMPLATES", "/usr/share/ba
 c.JupyterHub.allow_named_servers = HUB["named_servers"] > 0
 c.JupyterHub.named_server_limit_per_user = HUB["named_servers"]
 c.JupyterHub.concurrent_spawn_limit = 100
-c.JupyterHub.last_activity_interval = 60
+# So soon, too, a proxy that was started again knows the sessions.
+c.JupyterHub.last_activity_interval = 20
 c.Spawner.default_url = "/lab"
 c.Spawner.start_timeout = HUB["wait_minutes"] * 60
 c.Spawner.http_timeout = 180

@@ -80,7 +80,8 @@ def answers(portal: Portal, browsers: dict[str, Browser]) -> dict[str, dict]:
     for name, browser in browsers.items():
         answer = portal.until(
             lambda name=name, browser=browser: (one := browser.get(f"/user/{name}/x")).status == 200 and one,
-            60,
+            # A proxy that was started again is told of the sessions by the hub every 20 seconds.
+            180,
             f"the session of {name} does not answer",
         )
         found[name] = answer.json()
