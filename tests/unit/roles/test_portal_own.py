@@ -319,7 +319,9 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., An
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (500, "light"), (500, "dark")])
-@pytest.mark.parametrize("path", ["/hub/home", "/hub/spawn/alice/second", "/hub/environments"])
+@pytest.mark.parametrize(
+    "path", ["/hub/home", "/hub/spawn/alice/second", "/hub/environments", "/hub/not-there", "/hub/invite"]
+)
 def test_axe_finds_nothing_in_anybodys_way(
     portal: Portal,
     session: dict,
