@@ -21,9 +21,9 @@ NODES = [
     {"name": f"gpu{number}", "address": "127.0.0.1", "gpus": 4, "type": "a100", "cpus": 8, "memory": 32768, "up": True}
     for number in range(1, 6)
 ]
-# It answers what the hub asks of a server, and who it is.
+# It answers what the hub asks of a server, and who it is; and proves itself as a session does.
 PROGRAM = """#!/usr/bin/python3 -I
-import json, os
+import json, os, ssl
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -38,7 +38,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 where = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
-ThreadingHTTPServer((where.hostname, where.port), Handler).serve_forever()
+server = ThreadingHTTPServer((where.hostname, where.port), Handler)
+proof = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+proof.load_cert_chain(os.environ["JUPYTERHUB_SSL_CERTFILE"], os.environ["JUPYTERHUB_SSL_KEYFILE"])
+server.socket = proof.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+server.serve_forever()
 """
 
 
