@@ -175,28 +175,29 @@ REFUSED = {
     ),
     "a name of a cluster": (
         "slurm",
-        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_controllers": 1, "slurm_nodes": 1},
         {"slurm_common_cluster_name": "my cluster"},
         "the name of the cluster has other characters",
     ),
     "a partition of no group": (
         "slurm",
-        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_controllers": 1, "slurm_nodes": 1},
         {"slurm_common_partitions": [{"name": "big", "groups": ["nobody"]}]},
         "which the inventory does not have",
     ),
     "a user without an account": (
         "slurm",
-        {"slurm_controllers": 1, "slurm_databases": 1, "slurm_nodes": 2},
+        {"slurm_controllers": 1, "slurm_databases": 1, "slurm_nodes": 1},
         {"slurm_accounts_users": [{"name": "nosuchuser"}]},
         "has no account of nosuchuser",
     ),
     "users without accounting": (
         "slurm",
-        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_controllers": 1, "slurm_nodes": 1},
         {"slurm_accounts_users": [{"name": "root"}]},
         "the cluster has no accounting",
     ),
+    "two hosts of one name": ("slurm", {"slurm_controllers": 1, "slurm_nodes": 2}, {}, "have the same host name"),
     "slurmrestd for everybody": (
         "slurm",
         {"slurm_controllers": 1, "slurm_nodes": 1, "slurm_rests": 1},
