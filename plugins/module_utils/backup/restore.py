@@ -171,8 +171,8 @@ class Restore:
         """What is there of a part and is not in the archive as it is; empty for nothing."""
         if part.mariadb and any(row.kind == DUMP for row in packed.rows) and make.has_database(part.mariadb, self._run):
             return f"the database {part.mariadb}"
-        for row in packed.rows:
-            kept = self._passwords(row) if row.kind == PASSWORDS else {}
+        for one in packed.rows:
+            kept = self._passwords(one) if one.kind == PASSWORDS else {}
             for name, hashed in passwords.read(part.people).items() if kept else ():
                 if kept.get(name, hashed) != hashed:
                     return f"the password of {name}"

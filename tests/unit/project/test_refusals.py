@@ -6,10 +6,13 @@ from __future__ import annotations
 import functools
 import json
 import re
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import SHARED_ROLES, STAGES
 from tests.unit.gpuops.conftest import HERE
@@ -204,7 +207,16 @@ def refused(directory: Path, tags: str, groups: dict[str, dict[str, dict[str, An
     return said, {name for name, row in recap.items() if "failed=0" not in row}
 
 
-def test_certificates_mounts_and_the_agent_are_refused_before_anything_is_changed(tmp_path: Path) -> None:
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which another program listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_certificates_ports_mounts_and_the_agent_are_refused_before_anything_is_changed(
+    tmp_path: Path, taken: int
+) -> None:
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     for name in ("ca.pem", "ca-key.pem"):
@@ -216,12 +228,17 @@ def test_certificates_mounts_and_the_agent_are_refused_before_anything_is_change
     groups: dict[str, Any] = {
         "gpu_cluster": {"agent": {"gpu_agent_interval": 0}, **right},
         "ceph_clients": {"mounter": {"cephfs_client_mounts": [mount]}, **right},
-        "node_exporters": {"exporter": {"node_exporter_tls_path": str(secrets)}, **right},
+        "node_exporters": {
+            "exporter": {"node_exporter_tls_path": str(secrets)},
+            "busy": {"node_exporter_listen": f":{taken}"},
+            **right,
+        },
         "log_senders": {"sender": {"log_sender_tls_files": nowhere}, **right},
         "log_hosts": {"log": {"log_host_state": "absent"}},
     }
     said, hosts = refused(tmp_path, "storage,agent,monitoring", groups)
-    assert hosts == {"agent", "mounter", "exporter", "sender"}
+    assert hosts == {"agent", "mounter", "exporter", "busy", "sender"}
+    assert f"port {taken} is to be that of prometheus-node-exporter.service, and " in said
     assert f"{secrets} cannot be used: others than its owner may read {secrets}/ca-key.pem" in said
     assert "/nowhere/authority.pem is not there" in said
     assert "'datasets' is not a place to mount at" in said
