@@ -284,6 +284,8 @@ def test_what_a_later_stage_would_refuse_by_its_settings_is_told_before_anything
     assert failures
     assert {row["stage"] for row in failures} == {stage}
     assert cause in " ".join(reason["cause"] for row in failures for reason in row["reasons"])
+    assert all(row["host"].startswith("host") for row in failures)
+    assert all(reason["remedy"] for row in failures for reason in row["reasons"])
     assert all(set(cells.values()) <= {"ok", "failed"} for cells in bench.record()["cells"].values())
 
 
