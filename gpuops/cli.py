@@ -34,6 +34,7 @@ COMMANDS = {
     "inventory": "gpuops.commands.inventory:inventory",
     "probe": "gpuops.commands.probe:probe",
     "place": "gpuops.commands.place:place",
+    "node": "gpuops.commands.node:app",
     "drain": "gpuops.commands.drain:drain",
     "restore": "gpuops.commands.drain:restore",
     "reconcile": "gpuops.commands.reconcile:reconcile",

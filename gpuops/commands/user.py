@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import site as people
@@ -24,13 +26,28 @@ from gpuops.site import InventoryOption, Site, SiteError, find
 from gpuops.users import invitations, site_list
 from gpuops.users.site_list import UserList
 
+# Options of ansible-playbook, after --.
+words: list[str] = []
+
+
+class Commands(TyperGroup):
+    """Commands that may end with options of ansible-playbook, after --."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        place = args.index("--") if "--" in args else len(args)
+        words[:] = args[place + 1 :]
+        return super().parse_args(ctx, args[:place])
+
+
 app = typer.Typer(
+    cls=Commands,
     add_completion=False,
     no_args_is_help=True,
     help="""Add, change, close and remove users, everywhere at once.
 
     Each command changes the list in group_vars/all/users.yml, shows what
-    changes, asks, and then runs what that change needs.
+    changes, asks, and then runs what that change needs, with the options of
+    ansible-playbook that come after --.
 
     Examples:
 
@@ -39,6 +56,8 @@ app = typer.Typer(
       gpuops user import course.csv --groups ml2027 --until 2027-03-31
 
       gpuops user close alice
+
+      gpuops user close alice -- --ask-become-pass
     """,
 )
 LOCK = ("user.lock", "gpuops user")
@@ -118,7 +137,7 @@ def _ask(yes: bool) -> None:
 
 
 def _run(command: str, known: Site) -> None:
-    outcome = run_locked(f"user {command}", known, False, playbook=playbooks.USER_CHANGES)
+    outcome = run_locked(f"user {command}", known, False, playbook=playbooks.USER_CHANGES, options=words)
     if outcome.status:
         if not outcome.run.hosts and outcome.status != session.INTERRUPTED:
             typer.echo(f"Ansible came to no host. Its output:\n{outcome.output}", err=True)
@@ -128,16 +147,16 @@ def _run(command: str, known: Site) -> None:
 
 
 def _values(
-    full_name: str | None,
-    mail: str | None,
-    groups: str | None,
-    key: Sequence[str] | None,
-    uid: int | None,
-    gid: int | None,
-    shell: str | None,
-    home_size: str | None,
-    until: str | None,
-    limit: Sequence[str] | None,
+    full_name: FullNameOption = None,
+    mail: MailOption = None,
+    groups: GroupsOption = None,
+    key: KeyOption = None,
+    uid: UidOption = None,
+    gid: GidOption = None,
+    shell: ShellOption = None,
+    home_size: HomeSizeOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
 ) -> dict[str, Any]:
     """What the options say; an empty text takes a value away. Raises Refused."""
     given: dict[str, Any] = {
@@ -219,22 +238,22 @@ def list_users(
         typer.echo(f"{told}  {row['full_name']}".rstrip())
 
 
+def _with_values(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of _values() in the place of **given."""
+    name, inventory, *more, _given = inspect.signature(command, eval_str=True).parameters.values()
+    values = inspect.signature(_values, eval_str=True).parameters.values()
+    command.__signature__ = inspect.Signature([name, inventory, *values, *more])  # type: ignore[attr-defined]
+    return command
+
+
 @app.command("add")
+@_with_values
 def add(
     name: NameArgument,
     inventory: InventoryOption = None,
-    full_name: FullNameOption = None,
-    mail: MailOption = None,
-    groups: GroupsOption = None,
-    key: KeyOption = None,
-    uid: UidOption = None,
-    gid: GidOption = None,
-    shell: ShellOption = None,
-    home_size: HomeSizeOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
     yes: YesOption = False,
     no_run: NoRunOption = False,
+    **given: Any,
 ) -> None:
     """Add a user: accounts on all hosts, a home, Slurm, the registry and the portal.
 
@@ -248,28 +267,19 @@ def add(
     def change(found: UserList) -> None:
         if any(row.get("name") == name for row in found.users):
             raise Refused(f"{found.path} has {name} already", f"change it with `gpuops user change {name}`")
-        values = _values(full_name, mail, groups, key, uid, gid, shell, home_size, until, limit)
-        found.put({name: values})
+        found.put({name: _values(**given)})
 
     _change("add", inventory, yes, no_run, change)
 
 
 @app.command("change")
+@_with_values
 def change_user(
     name: NameArgument,
     inventory: InventoryOption = None,
-    full_name: FullNameOption = None,
-    mail: MailOption = None,
-    groups: GroupsOption = None,
-    key: KeyOption = None,
-    uid: UidOption = None,
-    gid: GidOption = None,
-    shell: ShellOption = None,
-    home_size: HomeSizeOption = None,
-    until: UntilOption = None,
-    limit: LimitOption = None,
     yes: YesOption = False,
     no_run: NoRunOption = False,
+    **given: Any,
 ) -> None:
     """Change a user. What is not given stays, and an empty text takes a value away.
 
@@ -282,7 +292,7 @@ def change_user(
 
     def change(found: UserList) -> None:
         found.user(name)
-        found.put({name: _values(full_name, mail, groups, key, uid, gid, shell, home_size, until, limit)})
+        found.put({name: _values(**given)})
 
     _change("change", inventory, yes, no_run, change)
 
@@ -339,7 +349,7 @@ def reopen(
 @app.command("remove")
 def remove(
     name: NameArgument,
-    again: Annotated[str, typer.Argument(metavar="NAME", help="The name again: the home is deleted.")],
+    again: Annotated[str, typer.Argument(metavar="NAME", help="The name again: the home goes.")],
     inventory: InventoryOption = None,
     yes: YesOption = False,
     no_run: NoRunOption = False,
@@ -357,7 +367,7 @@ def remove(
             remedy = (
                 f"give the name twice, `gpuops user remove {name} {name}`, or keep the data with `gpuops user close`"
             )
-            raise Refused(f"{name} and {again} are two names, and the home of {name} would be deleted", remedy)
+            raise Refused(f"{name} and {again} are two names, and the home of {name} would be removed", remedy)
         found.put({name: {"state": people.REMOVED, "confirm": name}})
 
     _change("remove", inventory, yes, no_run, change)
@@ -447,8 +457,8 @@ def invite_users(
         path = Path(scratch) / "variables.json"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
             json.dump(variables, stream)
-        words = ["-e", f"@{path}"]
-        outcome = run_locked("user invite", known, False, LOCK, playbook=playbooks.USER_INVITE, options=words)
+        options = [*words, "-e", f"@{path}"]
+        outcome = run_locked("user invite", known, False, LOCK, playbook=playbooks.USER_INVITE, options=options)
     if outcome.status:
         if not outcome.run.hosts:
             typer.echo("gpuops user invite: there is no portal: give the group portals a host", err=True)

@@ -14,8 +14,9 @@ description:
     and a key for it alone. One execution keeps all homes.
   - Refuses, before any change, if the sum of the quotas exceeds the cluster's capacity. Existing homes that are not
     listed count too, and stay as they are.
-  - To archive a home, it takes a snapshot, removes the key and evicts mounted clients; the data stay. It deletes a home
-    only if C(confirm) repeats its name.
+  - To archive a home, it takes a snapshot, removes the key and evicts mounted clients; the data stay.
+  - It removes a home only if C(confirm) repeats its name. The same happens then, and a run after O(removed_days)
+    deletes it with its snapshots. Until then C(state=present) brings it back, and its quota counts.
   - The secrets go to the file O(keys) on the host and are not returned.
 options:
   filesystem:
@@ -37,7 +38,7 @@ options:
         type: str
         required: true
       state:
-        description: Whether the home exists, is kept without access, or is deleted with its content.
+        description: Whether the home exists, is kept without access, or is kept aside and then deleted.
         type: str
         choices: [present, archived, absent]
         default: present
@@ -67,6 +68,10 @@ options:
     description: Largest sum of all quotas, as a multiple of the cluster's capacity.
     type: float
     default: 1
+  removed_days:
+    description: Days for which a removed home is kept aside.
+    type: int
+    default: 30
   keys:
     description: File that the module keeps up to date with the secrets by user. Only root can read it.
     type: path
@@ -190,13 +195,13 @@ def shown(there: ceph_homes.There) -> dict[str, Any]:
     return found
 
 
-def expected(before: dict[str, Any], homes: list[ceph_homes.Home], mode: str) -> dict[str, Any]:
-    """The same for what is wanted."""
-    after = dict(before)
+def expected(before: dict[str, Any], homes: list[ceph_homes.Home], mode: str, gone: set[str]) -> dict[str, Any]:
+    """The same for what is wanted; `gone` are removed homes that were kept aside for long enough."""
+    after = {name: row for name, row in before.items() if name not in gone}
     for home in homes:
-        if home.state == ceph_homes.ABSENT:
-            after.pop(home.name, None)
-        elif home.state == ceph_homes.PRESENT:
+        if home.name in gone:
+            continue
+        if home.state == ceph_homes.PRESENT:
             after[home.name] = {"size": home.size, "uid": home.uid, "gid": home.gid, "mode": mode, "key": True}
         elif home.name in after:
             after[home.name] = {**after[home.name], "key": False}
@@ -213,13 +218,16 @@ def main() -> None:
             "mode": {"type": "str", "default": "0700"},
             "key_prefix": {"type": "str", "default": "home.", "no_log": False},
             "overcommit": {"type": "float", "default": 1.0},
+            "removed_days": {"type": "int", "default": 30},
             "keys": {"type": "path", "default": "/var/lib/baremetal-gpu/ceph/homes.json", "no_log": False},
         },
         supports_check_mode=True,
     )
     given = module.params
     mode = given["mode"].zfill(4)
-    settings = ceph_homes.Settings(given["filesystem"], given["group"], mode, given["key_prefix"], given["overcommit"])
+    settings = ceph_homes.Settings(
+        given["filesystem"], given["group"], mode, given["key_prefix"], given["overcommit"], given["removed_days"]
+    )
 
     def work(ceph: Ceph) -> dict[str, Any]:
         homes = ceph_homes.wanted_homes(given["homes"])
@@ -227,6 +235,8 @@ def main() -> None:
         after = ceph_homes.read(ceph, settings, homes) if done and not module.check_mode else before
         done += keep_secrets(given["keys"], after, homes, settings, module.check_mode)
         first = shown(before)
+        removed = [home.name for home in homes if home.state == ceph_homes.ABSENT]
+        gone = {name for name in removed if before.goes(name, settings.removed_days)}
         return {
             "changed": bool(done),
             "plan": done,
@@ -235,7 +245,7 @@ def main() -> None:
             "usable": capacity.usable if capacity else None,
             "diff": {
                 "before": ceph_module.text(first),
-                "after": ceph_module.text(expected(first, homes, mode) if done else first),
+                "after": ceph_module.text(expected(first, homes, mode, gone) if done else first),
             },
         }
 
@@ -247,7 +257,7 @@ def main() -> None:
             "homes": {},
             "promised": sum(home.size for home in homes),
             "usable": None,
-            "diff": {"before": ceph_module.text({}), "after": ceph_module.text(expected({}, homes, mode))},
+            "diff": {"before": ceph_module.text({}), "after": ceph_module.text(expected({}, homes, mode, set()))},
         }
 
     ceph_module.guarded(module, "the homes", work, announced)

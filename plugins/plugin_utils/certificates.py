@@ -166,7 +166,11 @@ class Pair:
             return str(error)
         if not leads_to(certificate, roots, intermediate):
             return f"{self.certificate} is not from the authority {authority}"
+        if certificate.not_valid_before_utc > _now():
+            return f"{self.certificate} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
         if _ends_within(certificate, valid_s):
+            if _ends_within(certificate, 0):
+                return f"{self.certificate} has ended on {certificate.not_valid_after_utc:%Y-%m-%d}"
             return f"{self.certificate} ends in less than {valid_s // DAY_S} days"
         missing = sorted({alternative(name) for name in names} - names_of(certificate))
         if missing:

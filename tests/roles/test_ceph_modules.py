@@ -252,6 +252,19 @@ def test_resize_archive_return_and_removal(cluster: Cluster, homes: dict[str, An
     assert cluster.sh(f"sudo -u bob cat {HOMES}/bob/kept") == "kept\nrc=0\n"
     role.converge(users(state="absent", confirm="bob"))
     role.is_converged(users(state="absent", confirm="bob"))
+    # Kept aside, out of reach, and brought back.
+    (since,) = cluster.ask("fs subvolume snapshot ls", FS, "bob", "--group_name homes")
+    assert since["name"].startswith("removed-")
+    assert "kept" not in cluster.sh("sudo ls /home/bob")
+    role.converge(users(size="60M"))
+    assert cluster.sh(f"sudo -u bob cat {HOMES}/bob/kept") == "kept\nrc=0\n"
+    role.converge(users(state="absent", confirm="bob"))
+    # As if it had been removed long ago.
+    for snapshot in cluster.ask("fs subvolume snapshot ls", FS, "bob", "--group_name homes"):
+        cluster.sh(f"sudo ceph fs subvolume snapshot rm {FS} bob {snapshot['name']} --group_name homes")
+    cluster.sh(f"sudo ceph fs subvolume snapshot create {FS} bob removed-1 --group_name homes")
+    role.converge(users(state="absent", confirm="bob"))
+    role.is_converged(users(state="absent", confirm="bob"))
     assert {entry["name"] for entry in cluster.ask("fs subvolume ls", FS, "--group_name homes")} == {"alice"}
 
 

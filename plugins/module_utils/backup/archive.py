@@ -43,10 +43,10 @@ MANIFEST = "manifest.json"
 MANIFEST_AT_MOST = 256 << 20
 FILES_AT_MOST = 1_000_000
 CHUNK = 1 << 20
-FILE, DIRECTORY, DUMP = "file", "directory", "dump"
+FILE, DIRECTORY, DUMP, PASSWORDS = "file", "directory", "dump", "passwords"
 _OWNER = text(r"[A-Za-z0-9_.-]{1,64}\$?", 65, "the name of an account")
 _ROW = object_of(
-    {"kind": one_of(FILE, DIRECTORY, DUMP), "path": PATH},
+    {"kind": one_of(FILE, DIRECTORY, DUMP, PASSWORDS), "path": PATH},
     {
         "owner": _OWNER,
         "group": _OWNER,
@@ -79,7 +79,7 @@ _SHAPE = object_of(
 
 @dataclass
 class Row:
-    """A file, a directory, or a dump of MariaDB, whose path is its database's name below /."""
+    """A file, a directory, a dump of MariaDB, whose path is its database's name below /, or passwords of people."""
 
     kind: str
     path: str

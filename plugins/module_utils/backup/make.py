@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import pwd
 import shutil
@@ -17,8 +19,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup.archive import DIRECTORY, DUMP, FILE, Packed, Row
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, passwords
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup.archive import (
+    DIRECTORY,
+    DUMP,
+    FILE,
+    PASSWORDS,
+    Packed,
+    Row,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import Part
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
@@ -84,6 +93,10 @@ class _Packing:
             self._copy_sqlite(path)
         if self._part.mariadb:
             self._dump(self._part.mariadb)
+        hashes = passwords.read(self._part.people) if self._part.people else {}
+        if hashes:
+            content = io.BytesIO(json.dumps(hashes, sort_keys=True).encode())
+            self._found.rows.append(self._writer.add(Row(PASSWORDS, passwords.SHADOW), content))
         return self._found
 
     @contextmanager

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import list_of, object_of, text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import list_of, object_of, text, whole
 
 PATH = text(r"(?:/[^/\0\n]+)+", 4096, "an absolute path")
 NAME = text(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", 128, "a name")
+# An account of a person, as the role users makes it.
+_PERSON = object_of({"name": NAME, "group": NAME, "uid": whole(1000, 1 << 31), "gid": whole(1000, 1 << 31)})
 _SHAPE = object_of(
     {"name": NAME, "paths": list_of(PATH)},
     {
@@ -25,6 +27,7 @@ _SHAPE = object_of(
         "not_needed": text(),
         "units": list_of(NAME),
         "packages": list_of(NAME),
+        "people": list_of(_PERSON),
     },
 )
 
@@ -39,6 +42,7 @@ class Part:
     :ivar account: whose files they are beside root's. Where it is put back, it is made if it is not there.
     :ivar units: what does not run while it is put back.
     :ivar packages: whose versions it depends on: an older one does not read it.
+    :ivar people: name, group, uid and gid of accounts whose passwords, as hashes, nobody else knows.
     :ivar not_needed: why nothing of it is in an archive.
     """
 
@@ -51,6 +55,7 @@ class Part:
     account: str = ""
     units: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
+    people: tuple[Mapping[str, Any], ...] = ()
     not_needed: str = ""
 
     def has(self, path: str) -> bool:

@@ -21,8 +21,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, make
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup.archive import DIRECTORY, DUMP, Packed, Row
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, make, passwords
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup.archive import (
+    DIRECTORY,
+    DUMP,
+    PASSWORDS,
+    Packed,
+    Row,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import Part
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
@@ -119,10 +125,11 @@ class Restore:
     # --- what could be wrong ----------------------------------------------------------------------------------------
 
     def _wrong_rows(self, part: Part, packed: Packed) -> list[Problem]:
+        own = {DUMP: f"/{part.mariadb}", PASSWORDS: passwords.SHADOW if part.people else ""}
         outside = [
             row.path
             for row in packed.rows
-            if not (row.path == f"/{part.mariadb}" if row.kind == DUMP else part.has(row.path))
+            if not (row.path == own[row.kind] if row.kind in own else part.has(row.path))
         ]
         if not outside:
             return []
@@ -164,6 +171,11 @@ class Restore:
         """What is there of a part and is not in the archive as it is; empty for nothing."""
         if part.mariadb and any(row.kind == DUMP for row in packed.rows) and make.has_database(part.mariadb, self._run):
             return f"the database {part.mariadb}"
+        for one in packed.rows:
+            kept = self._passwords(one) if one.kind == PASSWORDS else {}
+            for name, hashed in passwords.read(part.people).items() if kept else ():
+                if kept.get(name, hashed) != hashed:
+                    return f"the password of {name}"
         same = {row.path: row for row in packed.rows}
         for path in _files(part):
             row = same.get(path)
@@ -220,6 +232,9 @@ class Restore:
         if row.kind == DUMP:
             self._load(row)
             return
+        if row.kind == PASSWORDS:
+            passwords.put_back(self._passwords(row), part.people, self._run)
+            return
         uid, gid = _uid(row.owner, _uid(part.account, 0)), _gid(row.group, _gid(part.account, 0))
         # No bit that gives the rights of another account.
         mode = row.mode & 0o777
@@ -231,6 +246,14 @@ class Restore:
         host_files.make_directories(os.path.dirname(row.path))
         with open(os.path.join(self._private, str(row.member)), "rb") as file:
             host_files.write(row.path, file.read(), mode, uid, gid)
+
+    def _passwords(self, row: Row) -> dict[str, str]:
+        with open(os.path.join(self._private, str(row.member)), "rb") as file:
+            content = file.read(passwords.AT_MOST + 1)
+        try:
+            return passwords.parsed(content)
+        except Malformed as why:
+            raise archive.Damaged(self.manifest.host, str(why)) from why
 
     def _load(self, row: Row) -> None:
         with open(os.path.join(self._private, str(row.member)), "rb") as file:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 
 PRESENT, ARCHIVED, ABSENT = STATES = ("present", "archived", "absent")
 ARCHIVE_SNAPSHOT = "archived"
+# The snapshot of a home that is kept aside says since when: its name ends with the seconds since 1970.
+_ASIDE = re.compile(r"removed-([0-9]{1,12})", re.ASCII)
+DAY_S = 86400
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,17 @@ class Home:
 
 @dataclass(frozen=True)
 class Settings:
-    """Where homes are and what holds for all of them."""
+    """Where homes are and what holds for all of them.
+
+    :ivar removed_days: for how long a removed home is kept aside.
+    """
 
     filesystem: str
     group: str
     mode: str
     key_prefix: str
     overcommit: float
+    removed_days: int
 
     def place(self, name: str) -> Place:
         """The subvolume of a user."""
@@ -102,6 +111,15 @@ class There:
         info = self.homes.get(name)
         return Found(self.groups, info, list(info["snapshots"]) if info else [])
 
+    def aside(self, name: str) -> list[str]:
+        """The snapshots that say since when a home is kept aside; none for one that is not."""
+        return [snapshot for snapshot in self.found(name).snapshots if _ASIDE.fullmatch(snapshot)]
+
+    def goes(self, name: str, days: int) -> bool:
+        """Whether a removed home was kept aside for so many days."""
+        since = [int(found[1]) for found in map(_ASIDE.fullmatch, self.aside(name)) if found]
+        return bool(since) and time.time() - max(since) >= days * DAY_S
+
 
 def read(ceph: Ceph, settings: Settings, homes: Sequence[Home]) -> There:
     """What is there of homes and keys."""
@@ -121,8 +139,6 @@ def promised(there: There, homes: Sequence[Home]) -> dict[str, int]:
     for home in homes:
         if home.state == PRESENT:
             after[home.name] = home.size
-        elif home.state == ABSENT:
-            after.pop(home.name, None)
     return after
 
 
@@ -145,12 +161,27 @@ def plan_group(there: There, homes: Sequence[Home], settings: Settings) -> list[
 def plan_place(there: There, home: Home, settings: Settings) -> list[Step]:
     """What brings the subvolume of a home into its state."""
     found, place = there.found(home.name), settings.place(home.name)
+    aside = there.aside(home.name)
     if home.state == ABSENT:
-        return ceph_subvolume.plan_removal(found, place, home.confirm)
+        # It refuses where the name is not written twice.
+        removal = ceph_subvolume.plan_removal(found, place, home.confirm)
+        if not found.info or there.goes(home.name, settings.removed_days):
+            return removal
+        if aside:
+            return []
+        words = place.words("snapshot", "create", last=f"removed-{int(time.time())}")
+        return [Step(f"keep {place} aside for {settings.removed_days} days", words)]
     if home.state == ARCHIVED:
         if not found.info:
             return []
         return ceph_subvolume.plan(found, place, {"snapshot": ARCHIVE_SNAPSHOT})
+    if aside and found.info and found.info["uid"] != home.uid:
+        raise Refused(
+            f"the home of an earlier {home.name}, who had the number {found.info['uid']}, is kept aside at {place}",
+            f"choose another name, or delete it: ceph {' '.join(place.words('snapshot', 'rm', last=aside[0]))}, then "
+            f"ceph {' '.join(place.words('rm'))}",
+        )
+    back = [Step(f"take {place} back from aside", place.words("snapshot", "rm", last=snapshot)) for snapshot in aside]
     wanted = {
         "size": home.size,
         "uid": home.uid,
@@ -158,7 +189,7 @@ def plan_place(there: There, home: Home, settings: Settings) -> list[Step]:
         "mode": settings.mode,
         "namespace_isolated": True,
     }
-    return ceph_subvolume.plan(found, place, wanted)
+    return [*back, *ceph_subvolume.plan(found, place, wanted)]
 
 
 def plan_key(there: There, home: Home, settings: Settings) -> list[Step]:

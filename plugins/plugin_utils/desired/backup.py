@@ -77,6 +77,9 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
         # The copies of the database, and what the hub makes anew.
         portal["leave_out"] = [f"{PORTAL}/backups"]
         found.append({**portal, "sqlite": [f"{PORTAL}/jupyterhub.sqlite"]})
+        people = [{key: row[key] for key in ("name", "group", "uid", "gid")} for row in params.get("people", ())]
+        if people:
+            found.append({**_part("passwords", []), "people": people})
     if is_in("registries"):
         found.append(_part("registry", ["/etc/baremetal-gpu/registry/htpasswd"]))
     if is_in("gpu_reconcilers"):

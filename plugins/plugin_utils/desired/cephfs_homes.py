@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import users as ceph_users
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import wrong
 
 # Stand-ins for what there is only after a first run, for check mode.
 ANNOUNCED_PATH = "/announced"
@@ -24,7 +25,7 @@ SCRATCH = "baremetal-gpu-scratch"
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the role, which has no document of its own: its mounts are those of the role cephfs_client.
 
-    :param params: users, groups, size, root and shares.
+    :param params: users, groups, size, root, shares and removed_days.
     :param facts: group and passwd, the lines of getent for the groups and the users; passwd is null before it ran.
     :param peers: clients (how many hosts mount), and what the host with the key of client.admin has answered, each null
         before: homes (answer of ceph_homes), home_secrets, shares (answers of ceph_subvolume), share_secrets, scratch
@@ -37,6 +38,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     unknown = [name for name in params["groups"] if name not in {line.split(":")[0] for line in lines}]
     if unknown:
         problems.insert(0, _unknown_groups(unknown))
+    days = int(params.get("removed_days", 30))
+    if days < 1:
+        cause = "a home that is removed has to stay for a day or more"
+        problems.append(wrong("cephfs_homes_removed_days", cause, days, "give a number of days, such as 30"))
     parts: dict[str, Any] = {
         "names": list(dict.fromkeys([*(user["name"] for user in params["users"]), *ceph_users.members(lines)])),
         "homes": homes,

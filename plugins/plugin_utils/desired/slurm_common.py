@@ -18,8 +18,8 @@ GROUPS = ("controllers_group", "databases_group", "nodes_group", "logins_group",
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the cluster.
 
-    :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` and
-        ``slurm_common_switch`` are read.
+    :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_switch`` is read, and what
+        they have ``published``: the name of the variable, by default ``slurm_common_host``.
     :return: Parts: `slurm_conf`, `gres_conf`, `cgroup_conf`, `topology_conf` and `oci_conf`, the texts of the files,
         empty for one that is not needed; `gres`, what each node with GPUs has of them; `restart_order`, in which the
         controllers are changed, as `order` of a play; `state`, the `path` of the state directory and the `mount` point
@@ -32,7 +32,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     # A node that was not looked at is at its switch all the same.
     hosts = {
         name: {
-            **(peers["hostvars"][name].get("slurm_common_host") or {}),
+            **(peers["hostvars"][name].get(peers.get("published", "slurm_common_host")) or {}),
             "switch": peers["hostvars"][name].get("slurm_common_switch") or "",
         }
         for name in members

@@ -22,10 +22,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of the controller.
 
     :param params: ``jwt_key``, the key of tokens, with slurmrestd; ``metrics_directory`` and ``metrics_interval``.
-    :param peers: ``cluster``, the plan of slurm_common; ``nodes``, what slurmctld has now (see the module
+    :param peers: ``cluster``, the plan of slurm_common, empty before the hosts were looked at: then only the settings
+        are judged; ``nodes``, what slurmctld has now (see the module
         slurm_nodes_info); and ``has``, files that may be there: item, content in Base64.
     """
     cluster = peers["cluster"]
+    if not cluster:
+        return Plan(problems=tuple(metrics.problems(params)))
     key = str(params.get("jwt_key", ""))
     problems = [
         *_gres_problems(cluster["gres"], peers["nodes"]),

@@ -217,7 +217,7 @@ def _wrong_state(row: Mapping[str, Any]) -> Iterator[Problem]:
         cause = f"{name} has the state {one_line(repr(state), 40)}"
         yield _wrong("bad_state", name, cause, f"give one of {', '.join(STATES)}")
     if state == REMOVED and row.get("confirm") != name:
-        cause = f"{name} is to be removed, which deletes the home, and confirm is not {name}"
+        cause = f"{name} is to be removed with the home, and confirm is not {name}"
         yield _wrong("not_confirmed", name, cause, f"add `confirm: {name}`, or keep the data with `state: closed`")
     if row.get("until") not in (None, "") and _day(row["until"]) is None:
         cause = f"until of {name} is {one_line(repr(row['until']), 40)}"

@@ -175,28 +175,29 @@ REFUSED = {
     ),
     "a name of a cluster": (
         "slurm",
-        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_controllers": 1, "slurm_nodes": 1},
         {"slurm_common_cluster_name": "my cluster"},
         "the name of the cluster has other characters",
     ),
     "a partition of no group": (
         "slurm",
-        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_controllers": 1, "slurm_nodes": 1},
         {"slurm_common_partitions": [{"name": "big", "groups": ["nobody"]}]},
         "which the inventory does not have",
     ),
     "a user without an account": (
         "slurm",
-        {"slurm_controllers": 1, "slurm_databases": 1, "slurm_nodes": 2},
+        {"slurm_controllers": 1, "slurm_databases": 1, "slurm_nodes": 1},
         {"slurm_accounts_users": [{"name": "nosuchuser"}]},
         "has no account of nosuchuser",
     ),
     "users without accounting": (
         "slurm",
-        {"slurm_controllers": 1, "slurm_nodes": 2},
+        {"slurm_controllers": 1, "slurm_nodes": 1},
         {"slurm_accounts_users": [{"name": "root"}]},
         "the cluster has no accounting",
     ),
+    "two hosts of one name": ("slurm", {"slurm_controllers": 1, "slurm_nodes": 2}, {}, "have the same host name"),
     "slurmrestd for everybody": (
         "slurm",
         {"slurm_controllers": 1, "slurm_nodes": 1, "slurm_rests": 1},
@@ -283,6 +284,8 @@ def test_what_a_later_stage_would_refuse_by_its_settings_is_told_before_anything
     assert failures
     assert {row["stage"] for row in failures} == {stage}
     assert cause in " ".join(reason["cause"] for row in failures for reason in row["reasons"])
+    assert all(row["host"].startswith("host") for row in failures)
+    assert all(reason["remedy"] for row in failures for reason in row["reasons"])
     assert all(set(cells.values()) <= {"ok", "failed"} for cells in bench.record()["cells"].values())
 
 

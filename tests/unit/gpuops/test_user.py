@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import date, timedelta
 from pathlib import Path
@@ -174,7 +175,7 @@ def test_a_user_comes_changes_leaves_and_comes_back(people: Bench) -> None:
     assert yaml.safe_load(listed(people).read_text())["cluster_users"] == [
         {"name": "alice", "ssh_keys": [KEY], "limits": {"MaxJobs": 4}, "home_size": "1T"}
     ]
-    call(people, "remove", "alice", "bob", refused="the home of alice would be deleted")
+    call(people, "remove", "alice", "bob", refused="the home of alice would be removed")
     call(people, "remove", "alice", "alice")
     call(people, "reopen", "alice", refused="alice was removed")
     rows = json.loads(people.call("user", "list", "--all", "--json").stdout)
@@ -193,6 +194,22 @@ def test_what_is_wrong_is_refused_before_anything_is_written(people: Bench) -> N
     call(people, "change", "bob", "--shell", "/bin/sh", refused="has no user 'bob'")
     call(people, "change", "alice", "--until", "June", refused="give a day such as 2027-03-31")
     assert listed(people).read_text() == before
+
+
+def test_options_of_ansible_follow_the_dashes(people: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(user, "_run", lambda command, known: given.append((command, list(user.words))))
+    call(people, "add", "alice")
+    for words in (["close", "alice", "--yes"], ["close", "alice", "--yes", "--", "-e", "a=1", "--", "-v"]):
+        assert CliRunner().invoke(user.app, words).exit_code == 0
+    assert given == [("close", []), ("close", ["-e", "a=1", "--", "-v"])]
+
+
+def test_add_and_change_take_the_same_values() -> None:
+    texts = [CliRunner().invoke(user.app, [name, "--help"]).output for name in ("add", "change")]
+    options = [set(re.findall(r"--[a-z-]+", text)) for text in texts]
+    assert options[0] == options[1]
+    assert {"--full-name", "--limit", "--until", "--yes"} <= options[0]
 
 
 def test_nothing_is_written_without_a_yes(people: Bench) -> None:

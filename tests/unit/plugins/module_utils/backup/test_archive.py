@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import itertools
@@ -19,8 +20,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, make, restore, shelf
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, make, passwords, restore, shelf
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import Part
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 NOW = 1_700_000_000.0
@@ -35,13 +37,15 @@ class Host:
         self.state.mkdir()
         self.archive = base / "host.tar.gz"
         self.calls: list[list[str]] = []
+        self.typed: list[str] = []
         self.installed: dict[str, str] = {}
         self.candidates: dict[str, str] = {}
         self.running: set[str] = set()
         self.on_stop: Callable[[], None] = lambda: None
 
-    def run(self, argv: list[str], _stdin: str | None, _timeout: float) -> tuple[int, str, str]:
+    def run(self, argv: list[str], stdin: str | None, _timeout: float) -> tuple[int, str, str]:
         self.calls.append(argv)
+        self.typed.append(stdin or "")
         if argv[0] == "dpkg-query":
             version = self.installed.get(argv[-1])
             return (0, f"installed {version}", "") if version else (1, "", "none")
@@ -387,3 +391,70 @@ def test_the_last_ones_stay_with_the_newest_and_with_what_is_of_others(tmp_path:
     shelf.prune(str(tmp_path), "head1", ".tar.gz", 2, newest)
     left = [days[0], *days[3:], "head1-notes.tar.gz", "head10-20261101-023000.tar.gz"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left)
+
+
+# --- passwords of people ---------------------------------------------------------------------------------------------
+
+ALICE, BOB = "$y$j9T$abcdefgh$0123456789", "$6$salt$0123456789abcdef"
+NAMES = ("alice-of-the-test", "bob-of-the-test")
+
+
+def people(*names: str) -> Part:
+    rows = tuple(
+        {"name": name, "group": name, "uid": 54321 + place, "gid": 54321 + place} for place, name in enumerate(names)
+    )
+    return Part("passwords", people=rows)
+
+
+@pytest.fixture
+def shadow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "shadow"
+    path.write_text(f"root:{BOB}:1::::::\n{NAMES[0]}:{ALICE}:1::::::\n{NAMES[1]}:!:1::::::\nadmin:{BOB}:1::::::\n")
+    monkeypatch.setattr(passwords, "SHADOW", str(path))
+    return path
+
+
+def test_passwords_of_people_in_the_list_come_back_and_no_others(host: Host, shadow: Path) -> None:
+    host.make(people(*NAMES))
+    with gzip.open(host.archive) as stream:
+        content = stream.read()
+    assert ALICE.encode() in content
+    assert BOB.encode() not in content
+    shadow.write_text("root:*:1::::::\n")
+    host.calls.clear()
+    host.typed.clear()
+    assert host.put_back(people(*NAMES)) == ["passwords"]
+    assert host.calls == [
+        ["groupadd", "--gid=54321", NAMES[0]],
+        [
+            "useradd",
+            *["--no-create-home", "--no-user-group", "--shell=/usr/sbin/nologin", "--uid=54321", "--gid=54321"],
+            NAMES[0],
+        ],
+        ["chpasswd", "--encrypted"],
+    ]
+    assert host.typed[-1] == f"{NAMES[0]}:{ALICE}\n"
+    assert not any(ALICE in word for call in host.calls for word in call)
+    assert host.put_back(people(*NAMES)) == []
+
+
+def test_who_left_the_list_gets_no_password_back(host: Host, shadow: Path) -> None:
+    host.make(people(*NAMES))
+    shadow.write_text("")
+    host.calls.clear()
+    host.put_back(people("carol-of-the-test"))
+    assert host.calls == []
+
+
+def test_a_password_that_was_set_since_is_not_overwritten(host: Host, shadow: Path) -> None:
+    host.make(people(*NAMES))
+    shadow.write_text(f"{NAMES[0]}:{BOB}:1::::::\n")
+    with pytest.raises(Refused) as caught:
+        host.put_back(people(*NAMES))
+    assert caught.value.problem.code == "occupied"
+
+
+@pytest.mark.parametrize("hashed", ["x:0:0", "plain", "$6$a\nroot:$6$b", "!"])
+def test_what_is_no_hash_is_never_set(hashed: str) -> None:
+    with pytest.raises(Malformed):
+        passwords.parsed(json.dumps({"alice": hashed}).encode())

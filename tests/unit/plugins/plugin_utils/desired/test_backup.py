@@ -49,6 +49,15 @@ def test_a_head_has_what_its_groups_know() -> None:
     assert found["ceph_mon.head1"]["frozen"] == "ceph-mon@head1.service"
 
 
+def test_the_portal_has_the_passwords_of_the_people_in_the_list_alone() -> None:
+    row = {"name": "alice", "uid": 10001, "gid": 10001, "group": "alice", "state": "present", "ssh_keys": []}
+    found = named(plan(groups={"portals": ["head1"]}, people=[row]))
+    assert list(found) == ["portal", "passwords"]
+    (part,) = parts.read([found["passwords"]])
+    assert part.people == ({"name": "alice", "uid": 10001, "gid": 10001, "group": "alice"},)
+    assert list(named(plan(groups={"registries": ["head1"]}, people=[row]))) == ["registry"]
+
+
 def test_what_others_have_too_is_not_needed_and_a_second_controller_has_nothing() -> None:
     three = ["c1", "c2", "c3"]
     found = named(plan("c2", {"zookeeper": three, "ceph_mons": three, "slurm_controllers": ["c1", "c2"]}))
