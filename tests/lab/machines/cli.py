@@ -85,6 +85,12 @@ def inventory() -> None:
 
 
 @command
+def answers() -> None:
+    """Print the lab as a site of your own: what `gpuops init --answers` takes."""
+    typer.echo(json.dumps(inventories.answers(Lab()), indent=2))
+
+
+@command
 def ssh(
     name: Name,
     words: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run there.")] = None,
@@ -113,6 +119,16 @@ def power_cut(names: Names) -> None:
 def scenario(name: Name, file: Annotated[str, typer.Argument(help="A scenario's name or file.")]) -> None:
     """Give a running machine other simulated devices."""
     lifecycle.scenario(Lab(), name, file)
+
+
+@command
+def xid(
+    name: Name,
+    gpu: Annotated[int, typer.Option(help="Position of the GPU.")] = 0,
+    code: Annotated[int, typer.Option(help="79 is a GPU that fell off the bus.")] = 79,
+) -> None:
+    """Let the kernel log of a machine tell of a fault of a GPU, as NVIDIA's driver does."""
+    lifecycle.xid(Lab(), name, gpu, code)
 
 
 @command

@@ -38,6 +38,8 @@ from .system import (
 SIMULATORS = CHECKOUT / "tests" / "simulators"
 SCENARIOS = SIMULATORS / "build" / "scenarios"
 SCENARIO_IN_MACHINE = "opt/baremetal-gpu-simulators/scenario.json"
+# A machine has no log of a kernel of its own; this pipe is it.
+KERNEL_LOG = "/usr/lib/baremetal-gpu-simulators/run/kernel-log"
 # Container engines put overlay mounts there, which do not stack on another overlay.
 PLAIN_DIRECTORIES = ("docker", "containerd", "containers")
 # What the file systems of users, mounts at the first look, and disks in files need.
