@@ -2,9 +2,9 @@
 """People who start a session of a portal and run a cell, as a program: it needs the `websocket-client` of JupyterLab.
 
 Standard input has `url`, `own_origins`, `addresses` (of hosts that no DNS knows), `people` (name, `cookies` of somebody
-who is logged in, `fields` of the form), `within_s` (in which all press the button) and `code`, the cell. For each person
-a line of JSON on standard output: `name`, `text` (what the cell printed), `ready_s` and `cell_s` (seconds from the click
-to the session, and to what the cell printed), or `error`.
+who is logged in, `fields` of the form), `within_s` (in which all press the button) and `code`, the cell. For each
+person a line of JSON on standard output: `name`, `text` (what the cell printed), `ready_s` and `cell_s` (seconds from
+the click to the session, and to what the cell printed), or `error`.
 """
 
 from __future__ import annotations
