@@ -15,7 +15,7 @@ from . import inventory as inventories
 from . import lifecycle, network
 from .guard import guarded
 from .machine import Machine
-from .state import STANDARD_MACHINES, Lab, parse_machine
+from .state import STANDARD_MACHINES, USER, Lab, parse_machine
 from .vm_cli import app as vm
 
 app = typer.Typer(
@@ -94,11 +94,12 @@ def answers() -> None:
 def ssh(
     name: Name,
     words: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run there.")] = None,
+    user: Annotated[str, typer.Option(help="The account; alice and bob have one in a cluster.")] = USER,
 ) -> None:
     """Log in to a machine, or run a command there."""
     lab = Lab()
     machine = Machine(lab, lab.get(name))
-    argv = machine.ssh_command(*(["--", *words] if words else []))
+    argv = machine.ssh_command(*(["--", *words] if words else []), user=user)
     sys.stdout.flush()
     os.execvp(argv[0], argv)
 

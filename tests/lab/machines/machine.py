@@ -405,9 +405,9 @@ class Machine:
         }
         return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
 
-    def ssh_command(self, *command: str) -> list[str]:
+    def ssh_command(self, *command: str, user: str = USER) -> list[str]:
         """The words that run a command there."""
-        target = f"{USER}@{self.spec.address}"
+        target = f"{user}@{self.spec.address}"
         return ["ssh", "-F", "/dev/null", "-i", str(self.lab.private_key), *self.ssh_options(), target, *command]
 
     def ssh(self, command: str, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
