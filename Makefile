@@ -1,9 +1,9 @@
 # Names for commands. What they do is in tools/ and tests/.
 
-.PHONY: help setup lab lab-slurm lab-down test test-full sanity bench docs
+.PHONY: help setup lab lab-node lab-down test test-full sanity bench docs
 
-# The lab of lab-slurm is beside that of lab.
-slurm := GPUOPS_LAB_SUFFIX=slurm
+# The site that `gpuops init` makes of the machines of lab.
+site := .cache/lab
 
 help: ## list these names
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -11,20 +11,28 @@ help: ## list these names
 setup: ## install what the checkout needs into .venv
 	tools/setup
 
-lab: setup ## boot the lab's machines and take them from bare to verified
+lab: setup ## boot a whole cluster: Slurm, homes, portal, registry, monitoring and two users (docs/tour.md)
+	tools/lab up --machine head1:trixie:no-gpu \
+	  --machine gpu1:trixie:a100-sxm4-40gb-x2 --machine gpu2:trixie:t4-x1
+	tools/lab disk head1 first second
+	tools/lab answers >.cache/lab.json
+	test -d $(site) || .venv/bin/gpuops init $(site) --answers .cache/lab.json
+	cd $(site) && ../../.venv/bin/gpuops up
+	cd $(site) && ../../.venv/bin/gpuops status
+	@echo
+	@echo 'break a GPU        tools/lab xid gpu1'
+	@echo 'and watch it       cd $(site) && ../../.venv/bin/gpuops status'
+	@echo 'then mend it       tools/lab ssh head1 -- sudo gpuops-reconciler clear gpu1'
+	@echo 'ten minutes more   docs/tour.md'
+
+lab-node: setup ## boot machines of two systems and take them from bare to verified, without a cluster
 	tools/lab up
 	.venv/bin/gpuops up -i inventories/lab
 	.venv/bin/gpuops status -i inventories/lab
 
-lab-slurm: setup ## boot a cluster of Slurm, a head and two nodes with GPUs, and run a job there
-	$(slurm) tools/lab up --machine head1:trixie:no-gpu \
-	  --machine node1:trixie:a100-sxm4-40gb-x2 --machine node2:trixie:a100-sxm4-40gb-x2
-	$(slurm) .venv/bin/gpuops up -i inventories/lab-slurm
-	$(slurm) tools/lab ssh head1 -- srun --gres=gpu:1 nvidia-smi -L
-
-lab-down: setup ## stop the machines of both labs and leave nothing of them behind
+lab-down: setup ## stop the machines of the lab and leave nothing of them behind
 	tools/lab down
-	$(slurm) tools/lab down
+	rm -rf $(site) .cache/lab.json
 
 test: setup ## everything but the slow tests
 	tests/run

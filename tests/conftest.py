@@ -27,6 +27,8 @@ from tests.molecule_scenario import LOGS
 ROOT = Path(__file__).resolve().parents[1]
 # Who shares a lab, and with it a unit of work, by the beginning of a test's path.
 UNITS = {
+    # A whole cluster, on machines of its own.
+    "tests/site/test_term.py": "term",
     "tests/site/": "site",
     # They boot the storage cluster's machines beside the lab's, which would only wait in the lab of the other roles.
     "tests/roles/test_ceph_": "ceph",
@@ -37,7 +39,9 @@ UNITS = {
     "tests/lab/test_scenarios.py": "molecule",
     "tests/lab/": "roles",
 }
-LONGEST_FIRST = ("site", "roles", "ceph", "molecule", "metal")
+LONGEST_FIRST = ("site", "roles", "ceph", "term", "molecule", "metal")
+# What a unit has instead of the standard machines.
+MACHINES = {"term": ("head1:trixie:no-gpu", "gpu1:trixie:a100-sxm4-40gb-x2", "gpu2:trixie:t4-x1")}
 # What then takes longest comes next, and so does what mostly waits, while a lab still keeps the processors busy.
 # Nothing of it is to be left at the end, when other processes have nothing to do any more.
 THEN = (
@@ -142,13 +146,14 @@ class SharedLab:
 
     def __init__(self, unit: str) -> None:
         self.id = os.environ["GPUOPS_LAB_ID"] if LAB_IS_GIVEN else f"{PREFIX}-{unit}"
+        self.machines = [word for text in MACHINES.get(unit, ()) for word in ("--machine", text)]
         self.failure: str | None = None
         self.was_begun = False
 
     def up(self) -> None:
         if not self.was_begun:
             self.was_begun = True
-            done = self._run_lab("up")
+            done = self._run_lab("up", *self.machines)
             if done.returncode != 0:
                 self.failure = f"tools/lab up ended with {done.returncode}:\n{done.stdout[-6000:]}"
         if self.failure:
@@ -158,9 +163,9 @@ class SharedLab:
         if not os.environ.get("GPUOPS_KEEP_LAB"):
             self._run_lab("down")
 
-    def _run_lab(self, verb: str) -> subprocess.CompletedProcess[str]:
+    def _run_lab(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "tests.lab.machines", verb],
+            [sys.executable, "-m", "tests.lab.machines", *words],
             cwd=ROOT,
             env={**os.environ, "GPUOPS_LAB_ID": self.id},
             stdin=subprocess.DEVNULL,

@@ -28,7 +28,7 @@ class Port:
     """One row of the table.
 
     :ivar ports: each a variable of a role with its default, or "" with what is always so. A default is a port, a range
-        such as "6800-7300", an address with a port, or a list of these; 0 for none.
+        such as "6830-7568", an address with a port, or a list of these; 0 for none.
     :ivar until: the variable of the last port, and its default, where `ports` has the one of the first.
     :ivar shown: what the table has in the place of numbers.
     """
@@ -239,7 +239,7 @@ PORTS = (
     ),
     Port(
         "Ceph OSDs, MDS, mgr",
-        (("", "6800-7300"),),
+        (("", "6830-7568"),),
         ("ceph_osds", "ceph_mdss", "ceph_mgrs"),
         SITE,
         "whoever has a key (cephx)",

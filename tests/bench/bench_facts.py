@@ -6,7 +6,7 @@ task that uses a fact. What a playbook takes that does nothing on the host is ta
 with all that brings it there. The GPUs are simulated and answer in no time. What so many facts cost the controller
 afterwards is in the benchmark `scale`.
 
-It needs a finished machine `gpu1`: that of `make lab`, or of the lab that GPUOPS_LAB_ID names.
+It needs a finished machine `gpu1`: that of `make lab-node`, or of the lab that GPUOPS_LAB_ID names.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Every run begins with the machine `gpu1` as its installation left it, and withou
 that any other has: compilers find nothing that an earlier machine has made, and modules and initramfs are packed as
 the distribution does it. Packages come from the lab's cache, as from a mirror near by.
 
-It needs the lab that `make lab` makes, or the one that GPUOPS_LAB_ID names, and leaves its `gpu1` finished but for the
+It needs the lab of `make lab-node`, or the one that GPUOPS_LAB_ID names, and leaves its `gpu1` finished but for the
 toolkits of CUDA, which would add more packages than all else.
 """
 

@@ -15,7 +15,7 @@ the host: less than that no run of ansible-playbook costs.
 With pipelining a module execution is one command over SSH; copying a file takes more of them. Packets are what the
 machine sent to others than the controller.
 
-It needs a finished machine `gpu1`: that of `make lab`, or of the lab that GPUOPS_LAB_ID names.
+It needs a finished machine `gpu1`: that of `make lab-node`, or of the lab that GPUOPS_LAB_ID names.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def counted(playbook: Path) -> tuple[float, float]:
 def unchanged(pairs: Sequence[tuple[Sample, Sample]]) -> Sequence[tuple[Sample, Sample]]:
     for both in pairs:
         if {word for sample in both for word in sample.outcome.split()} != {"0"}:
-            raise SystemExit(f"{MACHINE} is not finished: a run has changed something. Run `make lab`")
+            raise SystemExit(f"{MACHINE} is not finished: a run has changed something. Run `make lab-node`")
     return pairs
 
 

@@ -6,7 +6,7 @@ before the first task is Ansible's start. Executions are commands over SSH, of t
 pipelining a module is one. Preflight tries whether the package sources answer, and verification queries every GPU and
 copies memory both ways.
 
-It needs the machines that `make lab` makes, or those of the lab that GPUOPS_LAB_ID names. What they are not finished
+It needs the machines of `make lab-node`, or those of the lab that GPUOPS_LAB_ID names. What they are not finished
 with is done by a run before, which is not measured.
 """
 
@@ -90,7 +90,7 @@ def rows(timed: list[Stages], counted: Stages) -> Iterator[Row]:
 def run(quick: bool) -> list[Row]:
     machines = sorted(json.loads(lab("inventory"))["_meta"]["hostvars"])
     if not machines:
-        raise NotHere("no machine of the lab is up; `make lab` makes them")
+        raise NotHere("no machine of the lab is up; `make lab-node` makes them")
     limit = ",".join(machines)
     rerun(limit)
     timed = [rerun(limit) for _number in range(1 if quick else RUNS)]

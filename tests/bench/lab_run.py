@@ -32,7 +32,7 @@ def machine() -> dict[str, Any]:
     """The variables of the machine, if it is up."""
     known: dict[str, Any] = json.loads(lab("inventory"))["_meta"]["hostvars"]
     if MACHINE not in known:
-        raise NotHere(f"no machine {MACHINE} is up; `make lab` makes one")
+        raise NotHere(f"no machine {MACHINE} is up; `make lab-node` makes one")
     return dict(known[MACHINE])
 
 

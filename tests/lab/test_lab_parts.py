@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuops.init import answers
 from tests.lab.machines import aptcache, changes, inventory, machine, mirrors, needs, network, state
 from tests.lab.machines.system import LabError
 
@@ -202,25 +204,23 @@ def test_inventory(lab: state.Lab) -> None:
     assert str(lab.known_hosts) in variables["ansible_ssh_common_args"]
 
 
-def test_the_inventory_of_a_cluster_of_slurm_has_its_groups(lab: state.Lab) -> None:
-    for text in ("head1:trixie:no-gpu", "node1:trixie:a100-sxm4-40gb-x2", "node2:trixie:a100-sxm4-40gb-x2"):
+def test_the_lab_is_answers_for_a_site_of_one_s_own(lab: state.Lab) -> None:
+    for text in ("head1:trixie:no-gpu", "gpu1:trixie:a100-sxm4-40gb-x2"):
         lab.add(state.parse_machine(text))
-    found = inventory.slurm_inventory(lab)
-    groups = {name: group["hosts"] for name, group in found.items() if name.startswith("slurm_")}
-    assert groups == {
-        "slurm_controllers": ["head1"],
-        "slurm_databases": ["head1"],
-        "slurm_logins": ["head1"],
-        "slurm_rests": ["head1"],
-        "slurm_nodes": ["node1", "node2"],
-    }
-    assert found["gpu_nodes"] == {"hosts": ["node1", "node2"]}
-
-
-def test_both_inventories_say_the_same_of_the_machines() -> None:
-    name = "group_vars/gpu_cluster.yml"
-    inventories = ROOT / "inventories"
-    assert (inventories / "lab" / name).read_text() == (inventories / "lab-slurm" / name).read_text()
+    lab.machines["head1"].disks = ["first"]
+    lab.private_key.parent.mkdir(parents=True)
+    blob = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0 " + bytes(32)).decode()
+    key = f"ssh-ed25519 {blob} lab"
+    lab.private_key.with_suffix(".pub").write_text(f"{key}\n")
+    site = answers.read(inventory.answers(lab))
+    assert [(host.name, host.roles, host.disks) for host in site.hosts] == [
+        ("head1", ("controller", "storage"), ["/dev/disk/by-id/lab-first"]),
+        ("gpu1", (), None),
+    ]
+    variables = site.hosts[1].variables
+    assert variables["gpu_agent_kernel_log"] == machine.KERNEL_LOG
+    assert str(lab.known_hosts) in variables["ansible_ssh_common_args"]
+    assert [(user["name"], user["ssh_keys"]) for user in site.users] == [(name, [key]) for name in ("alice", "bob")]
 
 
 def test_a_file_that_cannot_be_read_names_the_way_out(lab: state.Lab) -> None:
@@ -244,9 +244,7 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "command", ["tools/lab inventory", "inventories/lab/hosts.py", "inventories/lab-slurm/hosts.py"]
-)
+@pytest.mark.parametrize("command", ["tools/lab inventory", "inventories/lab/hosts.py"])
 def test_another_package_of_the_name_tests_is_not_taken_for_ours(command: str, elsewhere: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(elsewhere), "GPUOPS_LAB_ID": "never-made"}
     words = shlex.split(f"{ROOT}/{command}")
@@ -282,11 +280,14 @@ def test_make_boots_the_machines_and_takes_them_to_the_end() -> None:
         return done.stdout.splitlines()
 
     run_site = [f".venv/bin/gpuops {command} -i inventories/lab" for command in ("up", "status")]
-    assert recipe("lab") == ["tools/setup", "tools/lab up", *run_site]
-    assert recipe("lab-down") == ["tools/setup", "tools/lab down", "GPUOPS_LAB_SUFFIX=slurm tools/lab down"]
-    slurm = recipe("lab-slurm")
-    assert slurm[0] == "tools/setup"
-    assert slurm[-1] == "GPUOPS_LAB_SUFFIX=slurm tools/lab ssh head1 -- srun --gres=gpu:1 nvidia-smi -L"
+    assert recipe("lab-node") == ["tools/setup", "tools/lab up", *run_site]
+    assert recipe("lab-down") == ["tools/setup", "tools/lab down", "rm -rf .cache/lab .cache/lab.json"]
+    lab = recipe("lab")
+    assert [line for line in lab if "gpuops" in line and not line.startswith("echo")] == [
+        "test -d .cache/lab || .venv/bin/gpuops init .cache/lab --answers .cache/lab.json",
+        "cd .cache/lab && ../../.venv/bin/gpuops up",
+        "cd .cache/lab && ../../.venv/bin/gpuops status",
+    ]
 
 
 def run_tool(*words: str) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Faults that are to be told, and their repairs: made on the lab's machines, one round after the other.
 
-The tables are in test_alerts.py, for the machines of `make lab`, and in test_alerts_*.py, for those of a cluster. Each
+The tables are in test_alerts.py, for machines of `make lab-node`, and in test_alerts_*.py, for a cluster. Each
 alert is in one of them, or in PROVEN_BY_PROMTOOL.
 """
 

@@ -19,7 +19,7 @@ from gpuops.fetch.manifest import ManifestError
 from tests import portal_programs
 from tests.site.plays import ROOT, Play, run_playbook, ssh, until
 from tests.site.test_slurm import CONTROLLER, MACHINES, Cluster
-from tests.unit.roles.portal_browser import PASSWORD, Browser
+from tests.unit.roles.portal_browser import ADDRESSES, PASSWORD, Browser
 
 PEOPLE = {"alice": 2301, "bob": 2302}
 WHEELS = ROOT / ".cache" / "wheels"
@@ -113,7 +113,7 @@ print("cuInit", cuda.cuInit(0), "GPUs", cuda.cuDeviceGetCount(ctypes.byref(count
 
 
 def run_cells(
-    portal: Portal, people: Mapping[Browser, Mapping[str, str]], within_s: float = 0
+    portal: Pages, people: Mapping[Browser, Mapping[str, str]], within_s: float = 0, code: str = CUDA
 ) -> dict[str, dict[str, Any]]:
     """People start sessions and run a cell in them; what portal_people.py says of each.
 
@@ -133,9 +133,10 @@ def run_cells(
         }
         for browser, fields in people.items()
     ]
+    asked = {"url": portal.url, "own_origins": portal.own_origins, "addresses": ADDRESSES}
     done = subprocess.run(
         [portal_programs.environment() / "bin" / "python", Path(__file__).parent / "portal_people.py"],
-        input=json.dumps({"url": portal.url, "people": rows, "within_s": within_s, "code": CUDA}),
+        input=json.dumps({**asked, "people": rows, "within_s": within_s, "code": code}),
         capture_output=True,
         text=True,
         check=False,

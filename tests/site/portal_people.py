@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """People who start a session of a portal and run a cell, as a program: it needs the `websocket-client` of JupyterLab.
 
-Standard input has `url`, `people` (name, `cookies` of somebody who is logged in, `fields` of the form), `within_s` (in
-which all press the button) and `code`, the cell. For each person a line of JSON on standard output: `name`, `text`
-(what the cell printed), `ready_s` and `cell_s` (seconds from the click to the session, and to what the cell printed),
-or `error`.
+Standard input has `url`, `own_origins`, `addresses` (of hosts that no DNS knows), `people` (name, `cookies` of somebody
+who is logged in, `fields` of the form), `within_s` (in which all press the button) and `code`, the cell. For each
+person a line of JSON on standard output: `name`, `text` (what the cell printed), `ready_s` and `cell_s` (seconds from
+the click to the session, and to what the cell printed), or `error`.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import socket
 import ssl
 import sys
 import threading
 import time
+import urllib.parse
 import uuid
 from http.cookiejar import Cookie
 from pathlib import Path
@@ -22,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_browser import ADDRESSES, Browser, address_of, origin_of
 
 PATIENCE_S = 300.0
 
@@ -52,13 +54,17 @@ def run_cell(browser: Browser, code: str) -> str:
     (token,) = [cookie.value for cookie in mine if cookie.name == "_xsrf"]
     answer = browser.ask(f"{base}/api/kernels", b"{}", X_XSRFToken=str(token), Referer=page.url)
     assert answer.status == 201, f"{answer.status} {answer.text[:300]}"
-    session = uuid.uuid4().hex
+    session, origin = uuid.uuid4().hex, origin_of(browser.portal, f"{base}/")
+    host = urllib.parse.urlsplit(origin).hostname or ""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    plain = socket.create_connection((address_of(host), urllib.parse.urlsplit(origin).port or 443), PATIENCE_S)
     channels = websocket.create_connection(
-        f"{browser.portal.url.replace('https', 'wss', 1)}{base}/api/kernels/{answer.json()['id']}/channels"
+        f"{origin.replace('https', 'wss', 1)}{base}/api/kernels/{answer.json()['id']}/channels"
         f"?session_id={session}&_xsrf={token}",
         cookie="; ".join(f"{cookie.name}={cookie.value}" for cookie in mine),
-        origin=browser.portal.url,
-        sslopt={"cert_reqs": ssl.CERT_NONE, "check_hostname": False},
+        origin=origin,
+        socket=context.wrap_socket(plain, server_hostname=host),
         timeout=PATIENCE_S,
         suppress_origin=False,
         http_no_proxy=["*"],
@@ -96,7 +102,8 @@ def work(browser: Browser, fields: dict[str, str], code: str, wait_s: float) -> 
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    place = SimpleNamespace(url=asked["url"])
+    place = SimpleNamespace(url=asked["url"], own_origins=asked["own_origins"])
+    ADDRESSES.update(asked["addresses"])
     # The same moments in each run.
     moments = random.Random(1)
 

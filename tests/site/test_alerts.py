@@ -3,7 +3,7 @@
 
 Faults that do not hide each other are made at the same time, so that their waits are one. The test prints a table: how
 long it took from the fault to the message, and from the repair to its end. It runs after test_monitoring.py or by
-itself, on the finished machines of `make lab`. test_alerts_hosts.py has the faults of these machines that take longer;
+itself, on finished machines of `make lab-node`. test_alerts_hosts.py has the faults of these machines that take longer;
 alert_faults.py says which alerts are proven by `promtool test rules` alone.
 """
 

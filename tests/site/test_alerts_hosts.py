@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Alerts on the machines of `make lab` that take longer, or need the logs of the site too.
+"""Alerts on the machines of `make lab-node` that take longer, or need the logs of the site too.
 
 Each fault is made, its alert comes to the webhook, and is over after the repair; the table at the end says how long
 that took. Some alerts are over an hour after their cause at the earliest. The tests run in order.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""site.yml as `make lab` runs it, with the distribution's CUDA toolkit: two gigabytes of real packages."""
+"""site.yml as `make lab-node` runs it, with the distribution's CUDA toolkit: two gigabytes of real packages."""
 
 from __future__ import annotations
 

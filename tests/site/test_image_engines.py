@@ -39,7 +39,7 @@ VERSIONS = "import mine, importlib.metadata as m; print(mine.VERSION, len(list(m
 
 
 class Site:
-    """The machines of `make lab` with a scheduler, and a registry on the one without GPUs."""
+    """The machines of `make lab-node` with a scheduler, and a registry on the one without GPUs."""
 
     def __init__(self, base: Path) -> None:
         self.mesos = mesos_cluster.Site(base, {})

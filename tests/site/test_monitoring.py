@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Prometheus, Alertmanager and node_exporter on the lab's machines: targets, who may read, from a fault to a message.
 
-The tests of this file run in order, on the finished machines of `make lab`. What a person would be told comes to a
+The tests of this file run in order, on the finished machines of `make lab-node`. What a person would be told comes to a
 receiver of webhooks on the host of Alertmanager.
 """
 

@@ -25,7 +25,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as h
 PLACE = "/run/baremetal-gpu-cephfs-scratch"
 GONE = 20
 REACH = (
-    "see that the monitors' ports 3300 and 6789 and the other daemons' 6800 to 7300 can be reached from here, "
+    "see that the monitors' ports 3300 and 6789 and the other daemons' 6830 to 7568 can be reached from here, "
     "and on a monitor's host `sudo ceph health detail`"
 )
 

@@ -23,6 +23,8 @@ SECURE = {
     "ms_mon_service_mode": "secure",
     "ms_mon_client_mode": "secure",
 }
+# Daemons take ports from here on. Ceph's own first is 6800, and those of Slurm, 6817 to 6820, come soon after it.
+FIRST_PORT = 6830
 
 
 def text(
@@ -40,7 +42,11 @@ def text(
     """
     ordered = sorted(monitors, key=lambda row: row["name"])
     sections: dict[str, dict[str, Any]] = {
-        "global": {"fsid": fsid, "mon_host": " ".join(address_vector(row["address"]) for row in ordered)},
+        "global": {
+            "fsid": fsid,
+            "mon_host": " ".join(address_vector(row["address"]) for row in ordered),
+            "ms_bind_port_min": FIRST_PORT,
+        },
         # A client that asks for its id again without a proof has a way in; no client of today needs it.
         "mon": {"auth_allow_insecure_global_id_reclaim": False},
     }

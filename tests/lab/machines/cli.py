@@ -15,7 +15,7 @@ from . import inventory as inventories
 from . import lifecycle, network
 from .guard import guarded
 from .machine import Machine
-from .state import STANDARD_MACHINES, Lab, parse_machine
+from .state import STANDARD_MACHINES, USER, Lab, parse_machine
 from .vm_cli import app as vm
 
 app = typer.Typer(
@@ -85,14 +85,21 @@ def inventory() -> None:
 
 
 @command
+def answers() -> None:
+    """Print the lab as a site of your own: what `gpuops init --answers` takes."""
+    typer.echo(json.dumps(inventories.answers(Lab()), indent=2))
+
+
+@command
 def ssh(
     name: Name,
     words: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run there.")] = None,
+    user: Annotated[str, typer.Option(help="The account; alice and bob have one in a cluster.")] = USER,
 ) -> None:
     """Log in to a machine, or run a command there."""
     lab = Lab()
     machine = Machine(lab, lab.get(name))
-    argv = machine.ssh_command(*(["--", *words] if words else []))
+    argv = machine.ssh_command(*(["--", *words] if words else []), user=user)
     sys.stdout.flush()
     os.execvp(argv[0], argv)
 
@@ -113,6 +120,16 @@ def power_cut(names: Names) -> None:
 def scenario(name: Name, file: Annotated[str, typer.Argument(help="A scenario's name or file.")]) -> None:
     """Give a running machine other simulated devices."""
     lifecycle.scenario(Lab(), name, file)
+
+
+@command
+def xid(
+    name: Name,
+    gpu: Annotated[int, typer.Option(help="Position of the GPU.")] = 0,
+    code: Annotated[int, typer.Option(help="79 is a GPU that fell off the bus.")] = 79,
+) -> None:
+    """Let the kernel log of a machine tell of a fault of a GPU, as NVIDIA's driver does."""
+    lifecycle.xid(Lab(), name, gpu, code)
 
 
 @command

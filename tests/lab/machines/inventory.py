@@ -8,13 +8,11 @@ from typing import Any
 
 from .disks import link_of
 from .machine import Machine
-from .state import USER, Lab
+from .state import CHECKOUT, USER, Lab
 from .system import say
 
 # A machine with disks is a host of the storage cluster, with everything that such a cluster has. All machines mount it.
 CEPH_GROUPS = ("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss")
-# The first machine without GPUs is a host of all of these.
-SLURM_HEAD_GROUPS = ("slurm_controllers", "slurm_databases", "slurm_logins", "slurm_rests")
 GROUPS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
 
 
@@ -31,18 +29,37 @@ def inventory(lab: Lab) -> dict[str, Any]:
     }
 
 
-def slurm_inventory(lab: Lab) -> dict[str, Any]:
-    """The lab as a cluster of Slurm: machines with GPUs are its nodes, and the first of the others is its head."""
-    found = inventory(lab)
-    nodes = [name for name, spec in lab.machines.items() if "gpu_nodes" in spec.groups]
-    heads = [name for name in lab.machines if name not in nodes][:1]
-    if not nodes or not heads:
-        return found
+def answers(lab: Lab) -> dict[str, Any]:
+    """The lab as `gpuops init --answers` takes it: machines without roles, and what is special about them.
+
+    Machines with disks are to be storage nodes. Two users log in with the key of the lab.
+    """
+    key = lab.private_key.with_suffix(".pub").read_text(encoding="utf-8").strip()
     return {
-        **found,
-        **{group: {"hosts": heads} for group in SLURM_HEAD_GROUPS},
-        "slurm_nodes": {"hosts": nodes},
+        "hosts": {name: answers_of_host(lab, name) for name in lab.machines},
+        "users": [{"name": name, "groups": ["physics"], "ssh_keys": [key]} for name in ("alice", "bob")],
     }
+
+
+def answers_of_host(lab: Lab, name: str) -> dict[str, Any]:
+    """A machine: how it is reached, its role, its disks, and variables that a real site does not set."""
+    variables = host_variables(lab, name)
+    address, disks = variables.pop("ansible_host"), variables.pop("ceph_osd_devices", [])
+    return {
+        "address": address,
+        **({"roles": ["controller", "storage"], "disks": disks} if disks else {}),
+        "variables": {**variables, **special()},
+    }
+
+
+def special() -> dict[str, Any]:
+    """What the inventory of the lab sets. Nothing but the host sets the machines' clocks, and their disks are small."""
+    import yaml
+
+    files = sorted((CHECKOUT / "inventories" / "lab" / "group_vars").iterdir())
+    found = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in files]
+    small = {"gpu_preflight_refuse": [], "cephfs_homes_size": "500M"}
+    return {**small, **{key: value for content in found for key, value in content.items()}}
 
 
 def ceph_groups(lab: Lab) -> dict[str, Any]:

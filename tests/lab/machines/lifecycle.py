@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 from . import changes as layers
 from . import disks, images, mirrors, needs, network
 from .aptcache import AptCache
-from .machine import SCENARIO_IN_MACHINE, SCENARIOS, SIMULATORS, Machine, names_left
+from .machine import KERNEL_LOG, SCENARIO_IN_MACHINE, SCENARIOS, SIMULATORS, Machine, names_left
 from .state import CACHE_ROOT, STATE_ROOT, Lab, MachineSpec, all_labs
 from .system import LabError, locked, mounts_below, run, say, unmount_below, write_atomically
 from .vm import Vm
@@ -229,6 +231,21 @@ def scenario(lab: Lab, name: str, wanted: str) -> None:
     if not target.parent.is_dir():
         raise LabError(f"{name} has no simulated devices ({target.parent} is missing)")
     write_atomically(target, text)
+
+
+def xid(lab: Lab, name: str, position: int, code: int) -> None:
+    """Write what the driver writes of a fault of a GPU into the pipe that is the kernel log of a machine."""
+    needs.refuse_unless_root()
+    machine = Machine(lab, lab.get(name))
+    devices = json.loads((machine.root / SCENARIO_IN_MACHINE).read_text(encoding="utf-8"))["devices"]
+    if not 0 <= position < len(devices):
+        raise LabError(f"{name} has {len(devices)} GPUs; --gpu counts from 0")
+    address = devices[position]["pci"]["address"].rpartition(".")[0]
+    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    line = f"NVRM: Xid (PCI:{address}): {code}, pid=4242, name=python3, GPU has fallen off the bus."
+    record = shlex.quote(f"4,{now},{now},-;{line}\n")
+    machine.ssh(f"printf %s {record} | sudo tee {KERNEL_LOG} >/dev/null")
+    say(f"{name}: {line}")
 
 
 def changes(lab: Lab, name: str) -> list[layers.Change]:

@@ -38,6 +38,8 @@ from .system import (
 SIMULATORS = CHECKOUT / "tests" / "simulators"
 SCENARIOS = SIMULATORS / "build" / "scenarios"
 SCENARIO_IN_MACHINE = "opt/baremetal-gpu-simulators/scenario.json"
+# A machine has no log of a kernel of its own; this pipe is it.
+KERNEL_LOG = "/usr/lib/baremetal-gpu-simulators/run/kernel-log"
 # Container engines put overlay mounts there, which do not stack on another overlay.
 PLAIN_DIRECTORIES = ("docker", "containerd", "containers")
 # What the file systems of users, mounts at the first look, and disks in files need.
@@ -403,9 +405,9 @@ class Machine:
         }
         return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
 
-    def ssh_command(self, *command: str) -> list[str]:
+    def ssh_command(self, *command: str, user: str = USER) -> list[str]:
         """The words that run a command there."""
-        target = f"{USER}@{self.spec.address}"
+        target = f"{user}@{self.spec.address}"
         return ["ssh", "-F", "/dev/null", "-i", str(self.lab.private_key), *self.ssh_options(), target, *command]
 
     def ssh(self, command: str, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:

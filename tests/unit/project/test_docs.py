@@ -130,6 +130,10 @@ def test_console_examples_call_what_is_there(code: str):
 COMMON = {
     ".",
     "cd",
+    "export",
+    "sbatch",
+    "squeue",
+    "srun",
     "cp",
     "git",
     "python3",

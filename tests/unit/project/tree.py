@@ -35,7 +35,7 @@ def tracked(under: str, suffix: str = "") -> list[Path]:
 
 
 # What develops and tests the project, the lab among it. No user gets anything of it.
-DEVELOPMENT = ("inventories/lab", "inventories/lab-slurm", "molecule", "tests", "tools")
+DEVELOPMENT = ("inventories/lab", "molecule", "tests", "tools")
 
 
 @functools.cache

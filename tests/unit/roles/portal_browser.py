@@ -18,6 +18,8 @@ from typing import Any, Protocol
 PASSWORD = "correct horse"
 # The host of a portal on this machine.
 NAME = "portal.example.org"
+# Where portals are that no DNS knows; their sessions have names of their own below theirs.
+ADDRESSES = {NAME: "127.0.0.1"}
 
 
 class Place(Protocol):
@@ -40,12 +42,17 @@ class Answer:
         return json.loads(self.text)
 
 
+def address_of(host: str) -> str:
+    """Where a portal or a session of it is; other hosts are where their name is."""
+    return next((place for name, place in ADDRESSES.items() if f".{host}".endswith(f".{name}")), host)
+
+
 class _Here(http.client.HTTPSConnection):
-    """Asks this machine, whatever the host is called: a portal's sessions have names of their own below its own."""
+    """Asks a portal and its sessions at their address, whatever they are called."""
 
     def connect(self) -> None:
         host = self.host
-        self.host = "127.0.0.1" if host == NAME or host.endswith(f".{NAME}") else host
+        self.host = address_of(host)
         try:
             super().connect()
         finally:

@@ -65,6 +65,10 @@ def test_ipv6_is_bracketed_and_bound():
     assert (text["ms_bind_ipv4"], text["ms_bind_ipv6"]) == ("false", "true")
 
 
+def test_daemons_leave_the_ports_of_slurm_alone():
+    assert int(read(conf_text.text(CLUSTER, MONITORS))["global"]["ms_bind_port_min"]) > 6820
+
+
 WRONG_MONITORS = {
     "two of a name": ([{"name": "a", "address": "192.0.2.1"}, {"name": "a", "address": "192.0.2.2"}], "ceph_common_id"),
     "one address": ([{"name": "a", "address": "192.0.2.1"}, {"name": "b", "address": "192.0.2.1"}], "a, b"),

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A term on a cluster that is made by the front door: three bare machines, addresses and a list of users, and from then
+on what an operator and users do. Everything is real but the GPUs.
+
+The tests run in order on machines of their own; each is a step, and how long it took is told at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.site.plays import ROOT, lab, services, ssh, until
+from tests.site.portal_lab import Pages, run_cells
+from tests.unit.roles.portal_browser import ADDRESSES, Answer, Browser
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
+
+HEAD, NODES = "head1", ("gpu1", "gpu2")
+MACHINES = (HEAD, *NODES)
+PORTAL = "portal.cluster.internal"
+PASSWORD = "four words in a row"
+LONGEST_RUN_S = 5400
+# A cell that computes on the GPU of the session, by the CUDA driver, and saves what came out.
+CELL = """
+import ctypes, pathlib
+cuda, count, context, there = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+back = (ctypes.c_ubyte * 64)()
+done = [
+    cuda.cuInit(0),
+    cuda.cuDeviceGetCount(ctypes.byref(count)),
+    cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0),
+    cuda.cuMemAlloc_v2(ctypes.byref(there), ctypes.c_size_t(64)),
+    cuda.cuMemsetD8_v2(there, ctypes.c_ubyte(7), ctypes.c_size_t(64)),
+    cuda.cuMemcpyDtoH_v2(back, there, ctypes.c_size_t(64)),
+]
+pathlib.Path.home().joinpath("result.txt").write_text(f"{sum(back)}\\n")
+print("errors", set(done), "GPUs", count.value, "sum", sum(back))
+"""
+TRAINING = """#!/bin/bash
+#SBATCH --array=0-2 --gres=gpu:1 --mem=100 --time=10 --output=run-%a.txt
+module load openmpi
+echo "epoch $SLURM_ARRAY_TASK_ID $(nvidia-smi -L | wc -l) $(which mpirun)"
+"""
+
+
+class Term(Pages):
+    """The site, as `gpuops init` made it, and its portal."""
+
+    url = f"https://{PORTAL}"
+    own_origins = True
+
+    def __init__(self, base: Path) -> None:
+        self.directory = base / "site"
+        hosts = json.loads(lab("inventory"))["_meta"]["hostvars"]
+        self.addresses = {name: str(hosts[name]["ansible_host"]) for name in MACHINES}
+        self.key = str(hosts[HEAD]["ansible_ssh_private_key_file"])
+        ADDRESSES[PORTAL] = self.addresses[HEAD]
+        self.took: dict[str, float] = {}
+
+    def gpuops(self, *words: str, status: int | None = 0) -> str:
+        """What a command prints that is called in the directory of the site."""
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuops", *words],
+            cwd=self.directory if self.directory.exists() else ROOT,
+            env={**os.environ, "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST_RUN_S,
+        )
+        assert status in (None, done.returncode), done.stdout[-8000:] + done.stderr[-4000:]
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.gpuops("status", "--json", status=None))
+        return found
+
+    def login(self, user: str, command: str, machine: str = HEAD) -> tuple[int, str]:
+        """How a command of a user ends who comes by SSH, and what it prints."""
+        options = ["IdentitiesOnly=yes", "BatchMode=yes", "ConnectTimeout=10", "StrictHostKeyChecking=no"]
+        options += ["UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]
+        words = ["ssh", "-F", "/dev/null", "-i", self.key, *(word for option in options for word in ("-o", option))]
+        words += [f"{user}@{self.addresses[machine]}", f"bash -lc {shlex.quote(command)}"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL)
+        return done.returncode, (done.stdout + done.stderr).strip()
+
+    def does(self, user: str, command: str) -> str:
+        status, told = self.login(user, command)
+        assert status == 0, told
+        return told
+
+    def invite(self, user: str) -> Answer:
+        """The page after a user who was invited has set a password."""
+        told = self.gpuops("user", "invite", user)
+        (code,) = re.findall(r"\b(?:[a-z0-9]{5}-){3}[a-z0-9]{5}\b", told)
+        browser = Browser(self)
+        fields = {"username": user, "code": code, "password": PASSWORD, "again": PASSWORD}
+        return browser.post("/hub/invite", browser.get(f"/hub/invite?user={user}"), **fields)
+
+    def changed(self) -> int:
+        """How many tasks a run of the whole site changes."""
+        self.gpuops("up")
+        runs = sorted((self.directory / "inventory" / ".gpuops" / "runs").iterdir())
+        return int(json.loads((runs[-1] / "run.json").read_text())["changed"])
+
+
+@pytest.fixture(scope="module")
+def term(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Term]:
+    kept = os.environ.get("GPUOPS_KEEP_LAB")
+    # With the lab stays its site, for the next run of pytest.
+    base = ROOT / ".cache" / f"term-{os.environ['GPUOPS_LAB_ID']}" if kept else tmp_path_factory.mktemp("term")
+    base.mkdir(exist_ok=True)
+    made = Term(base)
+    yield made
+    lines = [f"{seconds:7.0f} s  {name}" for name, seconds in made.took.items()]
+    request.config.get_terminal_writer().line("\n" + "\n".join(lines))
+    if not kept:
+        shutil.rmtree(base)
+
+
+@pytest.fixture(autouse=True)
+def step(term: Term, request: pytest.FixtureRequest) -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    term.took[request.node.name.removeprefix("test_")] = time.monotonic() - begun
+
+
+def test_addresses_and_users_are_a_site(term: Term) -> None:
+    if term.directory.exists():
+        pytest.skip("the site is there from an earlier run")
+    lab("disk", HEAD, "first", "second")
+    answers = term.directory.with_suffix(".json")
+    answers.write_text(lab("answers"))
+    told = term.gpuops("init", str(term.directory), "--answers", str(answers))
+    assert re.search(r"scheduler +Slurm: .* on head1, and a fence", told)
+    assert f"https://{PORTAL} on head1" in told
+    assert re.search(r"homes +on CephFS", told)
+    assert "2 in the list" in told
+    # Wheels are fetched once for all tests.
+    (ROOT / ".cache" / "wheels").mkdir(exist_ok=True)
+    (term.directory / "inventory" / ".wheels").symlink_to(ROOT / ".cache" / "wheels")
+
+
+def test_one_run_makes_the_whole_cluster(term: Term) -> None:
+    told = term.gpuops("up")
+    after = told.partition("what now")[2]
+    assert f"https://{PORTAL}" in after
+    assert "gpuops user invite alice" in after
+    states = {row["name"]: row["state"] for row in term.status()["nodes"]}
+    assert states == {HEAD: "no_gpu", **dict.fromkeys(NODES, "ok")}
+
+
+def test_a_second_run_changes_nothing_and_restarts_nothing(term: Term) -> None:
+    before = {machine: services(machine) for machine in MACHINES}
+    assert term.changed() == 0
+    assert {machine: services(machine) for machine in MACHINES} == before
+
+
+def test_alice_sets_a_password_and_computes_on_a_gpu_and_saves_the_result(term: Term) -> None:
+    assert "Your password is set" in term.invite("alice").text
+    alice = term.log_in("alice", PASSWORD)
+    found = run_cells(term, {alice: {"gpus": "1"}}, code=CELL)["alice"]
+    assert found.get("text") == "errors {0} GPUs 1 sum 448\n", found
+    # The home is the same on all machines.
+    assert {term.login("alice", "cat result.txt", machine) for machine in MACHINES} == {(0, "448")}
+
+
+def test_bob_trains_with_modules_in_an_array(term: Term) -> None:
+    term.does("bob", f"printf %s {shlex.quote(TRAINING)} >train.sh && sbatch --wait train.sh")
+    told = term.does("bob", "cat run-0.txt run-1.txt run-2.txt").splitlines()
+    assert [re.fullmatch(r"epoch (\d) 1 /\S+mpirun", line)[1] for line in told] == ["0", "1", "2"]  # type: ignore[index]
+
+
+def test_a_gpu_that_breaks_under_bob_is_told_everywhere_and_no_job_gets_it(term: Term) -> None:
+    job = term.does("bob", "sbatch --parsable --gres=gpu:a100:1 --mem=100 --wrap 'sleep 3600'")
+    until(lambda: term.does("bob", f"squeue -h -j {job} -o %T") == "RUNNING", 60, lambda: ssh(HEAD, "squeue; sinfo"))
+    uuid = term.does("bob", f"srun --overlap --jobid={job} nvidia-smi -L").partition("UUID: ")[2].rstrip(")")
+    listed = ssh("gpu1", "nvidia-smi -L").splitlines()
+    position = next(number for number, line in enumerate(listed) if uuid in line)
+    lab("xid", "gpu1", "--gpu", str(position))
+    until(lambda: "gpu1" in ssh(HEAD, "sudo gpuops-reconciler status"), 60, lambda: ssh(HEAD, "sinfo -R"))
+    node = next(row for row in term.status()["nodes"] if row["name"] == "gpu1")
+    assert node["state"] == "fatal"
+    assert "79" in json.dumps(node)
+    bob_s = term.does("bob", f"squeue -h -j {job} -o %T")
+    assert bob_s == "RUNNING"
+    alice = term.log_in("alice", PASSWORD)
+    until(lambda: '"fatal"' in alice.get("/hub/now/data").text, 60, lambda: alice.get("/hub/now/data").text)
+    term.does("bob", f"scancel {job}")
+    ssh(HEAD, "sudo gpuops-reconciler clear gpu1")
+    until(lambda: term.status()["state"] == "ok", 120, term.status)
+
+
+def test_carol_comes_and_a_course(term: Term, tmp_path: Path) -> None:
+    key = tmp_path / "key.pub"
+    key.write_text(subprocess.run(["ssh-keygen", "-y", "-f", term.key], capture_output=True, text=True).stdout)
+    term.gpuops("user", "add", "carol", "--key", str(key), "--groups", "physics", "--yes")
+    assert "GPU 0" in term.does("carol", "srun --gres=gpu:1 --mem=100 nvidia-smi -L")
+    course = tmp_path / "course.csv"
+    rows = [f"u{number:03},,,,{key.read_text().strip()}" for number in range(1, 6)]
+    course.write_text("\n".join(["name,full_name,mail,groups,key", *rows, ""]))
+    term.gpuops("user", "import", str(course), "--groups", "ml2027", "--until", "2100-01-01", "--yes")
+    assert term.does("u005", "touch homework; srun --mem=100 ls").split() == ["homework"]
+
+
+def test_alice_who_is_closed_has_no_way_in(term: Term) -> None:
+    alice = term.log_in("alice", PASSWORD)
+    assert alice.get("/hub/now/data").status == 200
+    job = term.does("alice", "sbatch --parsable --mem=100 --wrap 'sleep 3600'")
+    term.gpuops("user", "close", "alice", "--yes")
+    until(lambda: "/hub/login" in alice.get("/hub/home").url, 60, lambda: alice.get("/hub/home").url)
+    assert all(term.login("alice", "true", machine)[0] == 255 for machine in MACHINES)
+    assert "/hub/login" in term.log_in("alice", PASSWORD).get("/hub/home").url
+    assert not ssh(HEAD, "squeue -h -u alice").strip()
+    assert "invalid" in ssh(HEAD, f"sudo -u alice sbatch --wrap hostname 2>&1; : {job}", check=False).lower()
+    assert ssh(HEAD, "pgrep -u alice || echo none").strip() == "none"
+    assert ssh(HEAD, "sudo cat /home/alice/result.txt").strip() == "448"
+
+
+def test_a_last_run_changes_nothing(term: Term) -> None:
+    assert term.changed() == 0
