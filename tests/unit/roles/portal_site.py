@@ -468,8 +468,8 @@ class Portal:
 
 
 def server_of(browser: Browser, name: str, server: str = "") -> dict[str, Any]:
-    """What the hub says of a server, through the page of its user."""
-    page = browser.get("/hub/home")
+    """What the hub says of a server, through a page of its user for which it asks nobody else."""
+    page = browser.get("/hub/token")
     answer = browser.get(f"/hub/api/users/{name}?_xsrf={browser.token(page.text)}", Referer=page.url)
     assert answer.status == 200, answer.text
     return answer.json()["servers"].get(server, {})
