@@ -42,7 +42,7 @@ class Part:
     :ivar account: whose files they are beside root's. Where it is put back, it is made if it is not there.
     :ivar units: what does not run while it is put back.
     :ivar packages: whose versions it depends on: an older one does not read it.
-    :ivar people: name, group, uid and gid of accounts whose passwords, as hashes, nobody else knows.
+    :ivar people: name, group, uid and gid of accounts whose passwords are kept, as hashes.
     :ivar not_needed: why nothing of it is in an archive.
     """
 

@@ -38,7 +38,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     unknown = [name for name in params["groups"] if name not in {line.split(":")[0] for line in lines}]
     if unknown:
         problems.insert(0, _unknown_groups(unknown))
-    days = int(params.get("removed_days", 30))
+    days = int(params["removed_days"])
     if days < 1:
         cause = "a home that is removed has to stay for a day or more"
         problems.append(wrong("cephfs_homes_removed_days", cause, days, "give a number of days, such as 30"))
