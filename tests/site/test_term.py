@@ -227,7 +227,7 @@ def test_alice_who_is_closed_has_no_way_in(term: Term) -> None:
     assert not ssh(HEAD, "squeue -h -u alice").strip()
     assert "invalid" in ssh(HEAD, f"sudo -u alice sbatch --wrap hostname 2>&1; : {job}", check=False).lower()
     assert ssh(HEAD, "pgrep -u alice || echo none").strip() == "none"
-    assert ssh(HEAD, "sudo cat /home/alice/result.txt").strip() == "448"
+    assert ssh(HEAD, "sudo cat ~alice/result.txt").strip() == "448"
 
 
 def test_a_last_run_changes_nothing(term: Term) -> None:

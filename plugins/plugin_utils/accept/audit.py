@@ -29,7 +29,7 @@ link to `/opt/clustermax/bin/cmax` in /usr/local/bin"
 REMEDIES = {
     "securityVersions.nvidiaDriver": "`ansible-playbook baremetal.gpu.upgrade_driver`, see docs/driver.md",
     "securityVersions.nvidiaContainerToolkit": "update the packages of the nodes",
-    "securityVersions.cudaToolkit": "a newer one in cuda_versions, and `gpuops up --tags node`",
+    "securityVersions.cudaToolkit": "a newer one in cuda_versions, and `gpuops up --tags cuda`",
     "securityVersions.runc": "update the packages of the host",
     "securityVersions.docker": "update the packages of the host",
     "software.lmod": "the group user_software_hosts, and `gpuops up --tags software`",

@@ -303,7 +303,7 @@ def test_a_session_that_waits_says_why_and_when() -> None:
             state_reason="Resources",
             state_description="",
             start_time={"set": True, "number": 5000},
-            current_working_directory="/home/alice/gpuops-jobs/portal-session-train",
+            current_working_directory="/homes/alice/gpuops-jobs/portal-session-train",
         )
     )
     assert (found.state, found.why, found.expected) == (session.WAITS, "no node has enough free resources", 5000.0)
