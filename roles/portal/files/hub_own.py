@@ -10,10 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-from jupyterhub.handlers import BaseHandler
-from jupyterhub.utils import url_path_join
-from tornado import web
-
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, own
 
@@ -80,10 +76,6 @@ class Own:
     def __deepcopy__(self, memo):
         """A configuration is copied with all that it has, and this is one."""
         return self
-
-    @property
-    def handlers(self):
-        return [(r"/portal/more", MoreHandler, {"own": self})] if self._most_hours else []
 
     async def more(self, spawner):
         """Give a session more time. Raises Refused."""
@@ -160,21 +152,3 @@ class Own:
 
 def _latest_first(rows):
     return sorted(rows, key=lambda row: row.last_activity.timestamp() if row.last_activity else 0.0, reverse=True)
-
-
-class MoreHandler(BaseHandler):
-    """Gives a session more time."""
-
-    def initialize(self, own):
-        self._own = own
-
-    @web.authenticated
-    async def post(self):
-        spawner = self.current_user.spawners.get(self.get_body_argument("server", ""))
-        if spawner is None or not spawner.ready:
-            raise web.HTTPError(404, "you have no such session, or it has ended")
-        try:
-            await self._own.more(spawner)
-        except Refused as why:
-            raise web.HTTPError(409, "%s", why) from None
-        self.redirect(url_path_join(self.hub.base_url, "home"))

@@ -29,6 +29,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.auth import Authenticator
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.spawner import Spawner, SpawnException
+from jupyterhub.utils import url_path_join
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import object_session
 from tornado import web
@@ -854,6 +855,21 @@ class ForecastHandler(BaseHandler):
         self.finish(json.dumps(row))
 
 
+class MoreHandler(BaseHandler):
+    """Gives a session more time."""
+
+    @web.authenticated
+    async def post(self):
+        spawner = self.current_user.spawners.get(self.get_body_argument("server", ""))
+        if spawner is None or not spawner.ready:
+            raise web.HTTPError(404, "you have no such session, or it has ended")
+        try:
+            await OWN.more(spawner)
+        except Refused as why:
+            raise web.HTTPError(409, "%s", why) from None
+        self.redirect(url_path_join(self.hub.base_url, "home"))
+
+
 class SshHandler(BaseHandler):
     """What a user writes into the configuration of OpenSSH."""
 
@@ -950,7 +966,7 @@ c.JupyterHub.extra_handlers = [
     (r"/now/data", NowDataHandler),
     (r"/now/forecast", ForecastHandler),
     *WATCH.handlers,
-    *OWN.handlers,
+    *([(r"/portal/more", MoreHandler)] if KNOWN.scheduler == settings.SLURM else []),
     *ENVIRONMENTS.handlers,
     *(INVITATIONS.handlers if INVITATIONS else []),
     *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),

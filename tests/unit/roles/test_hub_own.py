@@ -70,6 +70,10 @@ class User:
         return f"/user/alice/{name}"
 
 
+async def most_hours(_user: str) -> int:
+    return 8
+
+
 async def told(server: Server) -> dict[str, Any]:
     return {"now": f"{server.name or 'first'}: GPU 87 %", "stops": True}
 
@@ -82,7 +86,7 @@ def test_sessions_come_with_what_they_do_and_the_rest_with_what_it_was(hub_own: 
     user = User(
         [Server(""), Server("train")], [Server("old", 60.0, gpus=2), Server("new", 5.0, gpus=1), Server("never")]
     )
-    found = asyncio.run(hub_own.Own(Helper().order, look, False, told, again).page(user)())
+    found = asyncio.run(hub_own.Own(Helper().order, look, None, told, again).page(user)())
     assert [(one["server"], one["state"], one["now"]) for one in found["sessions"]] == [
         ("", "runs", "first: GPU 87 %"),
         ("train", "runs", "train: GPU 87 %"),
@@ -98,7 +102,7 @@ def test_many_pages_at_once_are_one_question(hub_own: Any) -> None:
     helper = Helper()
 
     async def pages() -> list[own.Told]:
-        made = hub_own.Own(helper.order, look, True, told, again)
+        made = hub_own.Own(helper.order, look, most_hours, told, again)
         return [*await asyncio.gather(*(made.home("alice") for _number in range(20))), await made.home("bob")]
 
     found = asyncio.run(pages())
@@ -111,7 +115,7 @@ def test_it_is_asked_again_after_a_minute_and_not_before(hub_own: Any, monkeypat
     monkeypatch.setattr(hub_own.time, "monotonic", lambda: now[0])
 
     async def pages() -> list[int]:
-        made, counts = hub_own.Own(helper.order, look, False, told, again), []
+        made, counts = hub_own.Own(helper.order, look, None, told, again), []
         for now[0] in (1000.0, 1059.0, 1061.0):
             await made.home("alice")
             counts.append(len(helper.asked))
@@ -126,7 +130,7 @@ def test_the_page_is_there_without_a_home_that_hangs_and_does_not_ask_again(hub_
     helper = Helper(hangs="home")
 
     async def pages() -> dict[str, Any]:
-        made = hub_own.Own(helper.order, look, True, told, again)
+        made = hub_own.Own(helper.order, look, most_hours, told, again)
         await made.home("alice")
         found: dict[str, Any] = await made.page(User())()
         return found
@@ -144,7 +148,7 @@ def test_homes_that_hang_leave_room_for_other_orders(hub_own: Any) -> None:
     helper = Helper(refuses="home")
 
     async def pages() -> None:
-        made = hub_own.Own(helper.order, look, False, told, again)
+        made = hub_own.Own(helper.order, look, None, told, again)
         for number in range(2 * hub_own.AT_A_TIME):
             assert await made.home(f"user{number}") == own.NO_ANSWER
 
@@ -153,11 +157,11 @@ def test_homes_that_hang_leave_room_for_other_orders(hub_own: Any) -> None:
 
 
 def test_why_hours_are_not_known_is_told(hub_own: Any) -> None:
-    page = hub_own.Own(Helper(refuses="hours").order, look, True, told, again).page(User())
+    page = hub_own.Own(Helper(refuses="hours").order, look, most_hours, told, again).page(User())
     found = asyncio.run(page())["told"]
     assert found[1].text.startswith("Your GPU hours are not known: Slurm has no accounting")
 
 
 def test_a_scheduler_that_does_not_answer_is_told(hub_own: Any) -> None:
-    page = hub_own.Own(Helper().order, lambda: look("connect failure"), False, told, again).page(User())
+    page = hub_own.Own(Helper().order, lambda: look("connect failure"), None, told, again).page(User())
     assert asyncio.run(page())["jobs"] is None
