@@ -376,17 +376,18 @@ class Reader:
         if not hosts:
             problem = self._missing(BACKUP) if self._has(BACKUP) else None
             return problem and {"state": UNREACHABLE, **_NOTHING["backup"], "problems": [], "problem": problem}
-        newest = {
-            host: max((moment(row.get("mtime")) or 0 for row in rows(self._archives[host].get("files"))), default=0)
-            for host in hosts
-        }
+        newest, timers = (
+            {host: _newest(rows(self._archives[host].get("files")), of_timer) for host in hosts}
+            for of_timer in (False, True)
+        )
         problems = [
             {
                 "cause": f"{host} has no archive of the last {BACKUP_DAYS} days",
                 "remedy": f"see `sudo journalctl -u baremetal-gpu-backup` on {host}",
             }
             for host, when in newest.items()
-            if not when or now - when > BACKUP_DAYS * 86400
+            # A timer that is new has not had its night yet.
+            if now - max(when, timers[host]) > BACKUP_DAYS * 86400
         ]
         return {
             "state": DEGRADED if problems else OK,
@@ -495,6 +496,12 @@ def _lease(lease: Lease, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "expected_end": lease.expected_end,
         "processes": sum(known) if len(known) == len(counts) else None,
     }
+
+
+def _newest(files: Iterable[Mapping[str, Any]], of_timer: bool) -> float:
+    """When the newest archive, or the timer that makes them, was written; 0 for none."""
+    chosen = (row for row in files if str(row.get("path")).endswith(".timer") == of_timer)
+    return max((moment(row.get("mtime")) or 0 for row in chosen), default=0)
 
 
 def _problems(result: Mapping[str, Any]) -> list[dict[str, str]]:

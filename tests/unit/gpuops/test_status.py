@@ -698,6 +698,17 @@ def test_a_host_without_an_archive_of_two_days_is_told_with_what_to_read():
     assert "journalctl -u baremetal-gpu-backup` on head2" in said
 
 
+def test_a_timer_that_has_not_had_its_night_yet_is_no_fault():
+    timer = {"path": "/etc/systemd/system/baremetal-gpu-backup.timer"}
+    files = {age: [{**timer, "mtime": 1_700_000_000.0 - age}] for age in (80, 3 * 86400)}
+    find = "ansible.builtin.find"
+    document = of_backup(ok("head1", find, files=files[80]), archives("head2", 80))
+    assert document["backup"]["state"] == "ok"
+    assert [row["newest"] is None for row in document["backup"]["hosts"]] == [True, False]
+    document = of_backup(ok("head1", find, files=files[3 * 86400]), archives("head2", 80))
+    assert document["backup"]["state"] == "degraded"
+
+
 def test_archives_of_hosts_that_are_not_reached_are_not_seen():
     document = of_backup(unreachable("head1"), unreachable("head2"))
     assert document["backup"]["state"] == "unreachable"
