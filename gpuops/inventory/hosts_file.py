@@ -17,6 +17,7 @@ import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from gpuops.site import Site
+from gpuops.yaml_text import end_of, line_end
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,252}[A-Za-z0-9])?", re.ASCII)
@@ -64,7 +65,7 @@ def add(text: str, name: str, address: str, like: str) -> str:
             raise Refused(f"the hosts of {group} are in braces", BY_HAND)
         column = " " * node.value[0][0].start_mark.column
         lines = f"\n{column}{name}:" + (f"\n{column}  ansible_host: {_scalar(address)}" if group == holder else "")
-        end = _line_end(text, _end(node))
+        end = line_end(text, end_of(node))
         text = text[:end] + lines + text[end:]
     for group, rows in _hosts(wanted):
         if like in rows:
@@ -87,7 +88,7 @@ def remove(text: str, name: str) -> str:
             raise Refused(f"the hosts of {group} are in braces", BY_HAND)
         key, value = next(pair for pair in node.value if pair[0].value == name)
         start = text.rfind("\n", 0, key.start_mark.index) + 1
-        text = text[:start] + text[_line_end(text, _end(value)) + 1 :]
+        text = text[:start] + text[line_end(text, end_of(value)) + 1 :]
     for _group, rows in _hosts(wanted):
         rows.pop(name, None)
     return _checked(text, wanted)
@@ -135,19 +136,6 @@ def _places(text: str) -> list[tuple[str, dict[str, Any], yaml.MappingNode]]:
     if len(nodes) != len(found) or len(dict(found)) != len(found):
         raise Refused("a group stands in it twice", BY_HAND)
     return [(name, rows, node) for (name, rows), node in zip(found, nodes, strict=True)]
-
-
-def _end(node: Any) -> int:
-    """Where a value ends; PyYAML says of one in blocks where the next begins."""
-    if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
-        return int(node.end_mark.index)
-    last = node.value[-1]
-    return _end(last[1] if isinstance(last, tuple) else last)
-
-
-def _line_end(text: str, index: int) -> int:
-    found = text.find("\n", index)
-    return len(text) if found < 0 else found
 
 
 def _scalar(value: str) -> str:

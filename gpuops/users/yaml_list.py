@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from gpuops.yaml_text import end_of, line_end
 
 Rows = list[dict[str, Any]]
 WIDE = 10**6
@@ -98,19 +99,6 @@ def _pair(node: yaml.MappingNode | None, field: str) -> tuple[Any, Any] | None:
     return next((pair for pair in (node.value if node else ()) if pair[0].value == field), None)
 
 
-def _end(node: Any) -> int:
-    """Where a value ends; PyYAML says of one in blocks where the next begins."""
-    if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
-        return int(node.end_mark.index)
-    last = node.value[-1]
-    return _end(last[1] if isinstance(last, tuple) else last)
-
-
-def _line_end(text: str, index: int) -> int:
-    found = text.find("\n", index)
-    return len(text) if found < 0 else found
-
-
 def _flow(value: Any) -> str:
     """A value as it can stand in braces, too."""
     dumped = yaml.safe_dump([value], default_flow_style=True, width=WIDE, allow_unicode=True, sort_keys=False)
@@ -129,13 +117,13 @@ def _added(text: str, key: str, new: Rows) -> str:
     above, value = pair
     if not value.value:
         # Empty, as [] or as nothing. A comment behind it stays.
-        head, end = text[: above.end_mark.index], _end(value)
-        tail = text[end : _line_end(text, end)] if end > above.end_mark.index else ""
-        return f"{head}:{tail}\n{_block(new, 2)}{text[_line_end(text, end) + 1 :]}"
+        head, end = text[: above.end_mark.index], end_of(value)
+        tail = text[end : line_end(text, end)] if end > above.end_mark.index else ""
+        return f"{head}:{tail}\n{_block(new, 2)}{text[line_end(text, end) + 1 :]}"
     if value.flow_style:
-        last = _end(value.value[-1])
+        last = end_of(value.value[-1])
         return f"{text[:last]}, {', '.join(map(_flow, new))}{text[last:]}"
-    end = _line_end(text, _end(value))
+    end = line_end(text, end_of(value))
     return f"{text[:end]}\n{_block(new, value.start_mark.column)}{text[end + 1 :]}"
 
 
@@ -146,23 +134,23 @@ def _changed(text: str, key: str, number: int, field: str, value: Any) -> str:
         raise _not_understood(key, str(number))
     found = _pair(node, field)
     if found is None:
-        last = _end(node)
+        last = end_of(node)
         if node.flow_style:
-            last = _end(node.value[-1][1])
+            last = end_of(node.value[-1][1])
             return f"{text[:last]}, {field}: {_flow(value)}{text[last:]}"
-        end = _line_end(text, last)
+        end = line_end(text, last)
         return f"{text[:end]}\n{' ' * node.value[0][0].start_mark.column}{field}: {_flow(value)}{text[end:]}"
     above, old = found
     if value is not None:
         # What follows the key is a blank or a line break, and perhaps a list over several lines.
-        return f"{text[: above.end_mark.index]}: {_flow(value)}{text[_end(old) :]}"
+        return f"{text[: above.end_mark.index]}: {_flow(value)}{text[end_of(old) :]}"
     place = node.value.index(found)
     if not node.flow_style and place:
         start = text.rfind("\n", 0, above.start_mark.index) + 1
-        return text[:start] + text[_line_end(text, _end(old)) + 1 :]
+        return text[:start] + text[line_end(text, end_of(old)) + 1 :]
     if place:
-        return text[: _end(node.value[place - 1][1])] + text[_end(old) :]
-    following = node.value[1][0].start_mark.index if len(node.value) > 1 else _end(old)
+        return text[: end_of(node.value[place - 1][1])] + text[end_of(old) :]
+    following = node.value[1][0].start_mark.index if len(node.value) > 1 else end_of(old)
     return text[: above.start_mark.index] + text[following:]
 
 
