@@ -403,7 +403,7 @@ def test_what_is_promised_must_fit(promised, overcommit, fits):
 
 # Homes
 
-SETTINGS = ceph_homes.Settings("homefs", "homes", "0700", "home.", 1.0)
+SETTINGS = ceph_homes.Settings("homefs", "homes", "0700", "home.", 1.0, 30)
 
 
 def entry(name, **more):
@@ -452,7 +452,7 @@ def test_keys_of_all_homes_are_read_by_one_command(cluster):
     answers.record["auth ls"] = {"rc": 0, "answer": {"auth_dump": answers.record["auth get client.alice"]["answer"]}}
     there = ceph_homes.read(
         cluster,
-        ceph_homes.Settings("homefs", "homes", "0700", "", 1.0),
+        ceph_homes.Settings("homefs", "homes", "0700", "", 1.0, 30),
         ceph_homes.wanted_homes([entry("alice", uid=2001, gid=2001), entry("bob", uid=2002, gid=2002)]),
     )
     assert there.keys == {"alice": ceph_key.read(cluster, "client.alice"), "bob": None}
