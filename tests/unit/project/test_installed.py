@@ -163,7 +163,7 @@ ANSWERS = {
     "restore": ("restore -i {inventory} node1", "no host is in the group mesos_masters"),
     "reconcile": ("reconcile", "reconciler.json"),
     "clear": ("clear node1", "reconciler.json"),
-    "node": ("node add node2 192.0.2.9 --like none -i {inventory}", "the file has no host none"),
+    "node": ("node add node2 192.0.2.9 --like none -i {inventory}", "has no hosts.yml"),
     "user": ("user list -i {inventory}", "there are no users"),
     "backup": ("backup -i {inventory} --list", "has no archives"),
     "restore-head": ("restore-head {file} -i {inventory} --host node1", "is no whole archive"),
