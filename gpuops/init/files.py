@@ -294,7 +294,7 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
         files[f"{variables}/controllers.yml"] = made("engineless.yml", about="The controllers run no containers.")
     for name, content in _services(answers).items():
         path = f"{variables}/{name}"
-        files[path], meant[path] = made(name.rpartition("/")[2], **_TOLD), content
+        files[path], meant[path] = made(name.rpartition("/")[2], **_TOLD, environments=_ENVIRONMENTS), content
     for host in _apart(answers):
         name = f"{INVENTORY}/host_vars/{host.name}.yml"
         files[name] = made("engineless.yml", about="This host runs no containers, unlike others of its groups.")
@@ -312,11 +312,10 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
 
 
 # What the templates of services ask of a site.
-_TOLD: dict[str, Any] = {"portal_name": proposal.portal_name, "registry_name": proposal.registry_name}
+_TOLD = {"portal_name": proposal.portal_name, "registry_name": proposal.registry_name}
 # What people find in the portal beside JupyterLab alone.
-_SCIENCE = ["python3-numpy", "python3-pandas", "python3-matplotlib", "python3-sklearn"]
-_TOLD["environments"] = [
-    {"name": "science", "packages": _SCIENCE},
+_ENVIRONMENTS = [
+    {"name": "science", "packages": ["python3-numpy", "python3-pandas", "python3-matplotlib", "python3-sklearn"]},
     {"name": "pytorch", "packages": ["python3-torch"]},
 ]
 
@@ -344,7 +343,7 @@ def _services(answers: Answers) -> dict[str, Any]:
             "portal_name": proposal.portal_name(answers),
             **({} if answers.domain else {"portal_check_names": False}),
             **({"portal_ssh": False} if answers.scheduler == MESOS else {}),
-            "portal_environments": _TOLD["environments"],
+            "portal_environments": _ENVIRONMENTS,
         }
     if answers.registry:
         found["registries.yml"] = {

@@ -7,7 +7,6 @@ not understood here is refused and never half changed.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,7 +106,7 @@ def _content(text: str) -> dict[str, Any]:
         raise Refused(f"it cannot be read: {' '.join(str(wrong).split())}", "mend the line that is named") from None
     if not isinstance(content, dict):
         raise Refused("it has no groups in it", BY_HAND)
-    return copy.deepcopy(content)
+    return content
 
 
 def _hosts(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -376,10 +376,8 @@ class Reader:
         if not hosts:
             problem = self._missing(BACKUP) if self._has(BACKUP) else None
             return problem and {"state": UNREACHABLE, **_NOTHING["backup"], "problems": [], "problem": problem}
-        newest, timers = (
-            {host: _newest(rows(self._archives[host].get("files")), of_timer) for host in hosts}
-            for of_timer in (False, True)
-        )
+        files = {host: rows(self._archives[host].get("files")) for host in hosts}
+        newest = {host: _newest(files[host], of_timer=False) for host in hosts}
         problems = [
             {
                 "cause": f"{host} has no archive of the last {BACKUP_DAYS} days",
@@ -387,7 +385,7 @@ class Reader:
             }
             for host, when in newest.items()
             # A timer that is new has not had its night yet.
-            if now - max(when, timers[host]) > BACKUP_DAYS * 86400
+            if now - max(when, _newest(files[host], of_timer=True)) > BACKUP_DAYS * 86400
         ]
         return {
             "state": DEGRADED if problems else OK,
