@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Places in the text of a YAML file that is changed without losing its comments."""
+"""The text of a YAML file that is changed without losing its comments."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -19,3 +20,10 @@ def end_of(node: Any) -> int:
 def line_end(text: str, index: int) -> int:
     found = text.find("\n", index)
     return len(text) if found < 0 else found
+
+
+def differing(before: str, after: str, name: str) -> Sequence[str]:
+    """What changes, as people know it of git."""
+    import difflib
+
+    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm=""))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ import typer
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from gpuops import yaml_text
 from gpuops.commands.drain import LOCK, Taken
 from gpuops.commands.locked_run import run_locked
 from gpuops.inventory import hosts_file
@@ -47,9 +47,7 @@ def _refuse(command: str, why: object, status: int = session.USAGE) -> typer.Exi
 
 def _write(path: Path, before: str, after: str, yes: bool) -> bool:
     """Show the difference, ask, and write. Raises Refused, OSError."""
-    typer.echo(
-        "\n".join(difflib.unified_diff(before.splitlines(), after.splitlines(), path.name, path.name, lineterm=""))
-    )
+    typer.echo("\n".join(yaml_text.differing(before, after, path.name)))
     if not yes:
         if not sys.stdin.isatty():
             raise Refused("there is no terminal to ask on, so nothing was changed", "give --yes")

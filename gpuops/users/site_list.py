@@ -14,6 +14,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import ledger, site
+from gpuops import yaml_text
 from gpuops.run import records
 from gpuops.site import Site
 from gpuops.users import yaml_list
@@ -65,7 +66,7 @@ class UserList:
         return site.people(self.users, self.groups, kept, today or date.today())
 
     def difference(self) -> list[str]:
-        return list(yaml_list.differing(self.before, self.text, self.path.name))
+        return list(yaml_text.differing(self.before, self.text, self.path.name))
 
     def write(self) -> None:
         """Raises OSError."""

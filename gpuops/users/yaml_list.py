@@ -7,7 +7,7 @@ not understood here is refused and never half changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -152,10 +152,3 @@ def _changed(text: str, key: str, number: int, field: str, value: Any) -> str:
         return text[: end_of(node.value[place - 1][1])] + text[end_of(old) :]
     following = node.value[1][0].start_mark.index if len(node.value) > 1 else end_of(old)
     return text[: above.start_mark.index] + text[following:]
-
-
-def differing(before: str, after: str, name: str) -> Sequence[str]:
-    """What changes, as people know it of git."""
-    import difflib
-
-    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm=""))

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import ledger
+from gpuops import yaml_text
 from gpuops.commands import user
 from gpuops.run import records
 from gpuops.site import Site
@@ -50,7 +51,7 @@ def put(text: str, name: str, **values: Any) -> str:
 
 
 def changed_lines(before: str, after: str) -> list[str]:
-    return [line for line in yaml_list.differing(before, after, "x")[2:] if line[0] in "+-"]
+    return [line for line in yaml_text.differing(before, after, "x")[2:] if line[0] in "+-"]
 
 
 @pytest.mark.parametrize(
