@@ -20,6 +20,7 @@ from gpuops.yaml_text import end_of, line_end
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,252}[A-Za-z0-9])?", re.ASCII)
+NODES = "gpu_nodes"
 BY_HAND = "change it by hand; docs/inventory.md has its form"
 
 
@@ -73,11 +74,17 @@ def add(text: str, name: str, address: str, like: str) -> str:
 
 
 def remove(text: str, name: str) -> str:
-    """The text without a host. Raises Refused, also where a group would be left without any."""
+    """The text without a host. Raises Refused, also where a group would be left without any.
+
+    The last host with GPUs of a model may go: such a group, `gpu_nodes_MODEL`, has no role of its own.
+    """
     where = [(group, rows, node) for group, rows, node in _places(text) if name in rows]
     if not where:
         raise Refused(f"the file has no host {name}", "see `gpuops inventory` for those that there are")
-    alone = [group for group, rows, _node in where if len(rows) == 1]
+    alone = [group for group, rows, _node in where if len(rows) == 1 and not _names_model(group)]
+    nodes = {host for group, rows in groups(text).items() if group == NODES or _names_model(group) for host in rows}
+    if nodes == {name}:
+        alone.append(NODES)
     if alone:
         cause = f"{name} is the only host of {', '.join(alone)}"
         raise Refused(cause, "name another host there first: docs/operations.md, 'Move a role'")
@@ -93,8 +100,16 @@ def remove(text: str, name: str) -> str:
     return _checked(text, wanted)
 
 
+def _names_model(group: str) -> bool:
+    return group.startswith(f"{NODES}_")
+
+
 def _checked(text: str, wanted: Any) -> str:
-    if _content(text) != wanted:
+    found = _content(text)
+    for _name, group in (*_groups(found), *_groups(wanted)):
+        # A group whose last host went has nothing below `hosts:`.
+        group["hosts"] = group.get("hosts") or None
+    if found != wanted:
         raise Refused("the file has a form that cannot be changed without touching the rest", BY_HAND)
     return text
 
@@ -111,11 +126,16 @@ def _content(text: str) -> dict[str, Any]:
 
 def _hosts(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every group with hosts, by its name."""
+    for name, group in _groups(content):
+        if isinstance(group.get("hosts"), dict):
+            yield name, group["hosts"]
+
+
+def _groups(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, group in (content or {}).items():
         if isinstance(group, dict):
-            if isinstance(group.get("hosts"), dict):
-                yield str(name), group["hosts"]
-            yield from _hosts(group.get("children"))
+            yield str(name), group
+            yield from _groups(group.get("children"))
 
 
 def _places(text: str) -> list[tuple[str, dict[str, Any], yaml.MappingNode]]:

@@ -151,6 +151,16 @@ def test_changes_and_reset(bench: Bench) -> None:
     )
 
 
+def test_a_new_machine_may_get_the_disks_of_the_old_one(bench: Bench) -> None:
+    bench.run_lab("disk", NAME, "moved", "--size", "1")
+    bench.ssh("echo data | sudo tee /dev/disk/by-id/lab-moved; echo 1 | sudo tee /etc/new")
+    bench.run_lab("reset", NAME, "--keep-disks")
+    assert bench.changes() == []
+    assert bench.ssh("sudo head -n 1 /dev/disk/by-id/lab-moved") == "data"
+    bench.run_lab("reset", NAME)
+    assert bench.ssh("ls /dev/disk/by-id/lab-moved", check=False) == ""
+
+
 def wait_for_new_boot(bench: Bench, before: str) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -105,9 +105,12 @@ def ssh(
 
 
 @command
-def reset(names: Names) -> None:
+def reset(
+    names: Names,
+    keep_disks: Annotated[bool, typer.Option("--keep-disks", help="Keep their disks, with what is on them.")] = False,
+) -> None:
     """Make machines bare again, in seconds."""
-    lifecycle.reset(Lab(), names)
+    lifecycle.reset(Lab(), names, keep_disks)
 
 
 @command

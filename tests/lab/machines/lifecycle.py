@@ -171,17 +171,22 @@ def _remove_all(lab: Lab) -> None:
     AptCache().release(f"lab-{lab.id}")
 
 
-def reset(lab: Lab, names: Sequence[str]) -> None:
-    """Make machines bare again."""
+def reset(lab: Lab, names: Sequence[str], keep_disks: bool = False) -> None:
+    """Make machines bare again. Disks that are kept are as in a new machine that has got the old one's."""
     needs.refuse_unless_root()
     with held(lab):
         found = mirrors.find()
         machines = machines_of(lab, names)
+        if keep_disks:
+            in_parallel(Machine.take_disks_out, machines)
         in_parallel(Machine.remove, machines)
         build_simulators()
         for machine in machines:
-            machine.spec.disks.clear()
             machine.prepare(found)
+            if keep_disks:
+                machine.put_disks_in()
+            else:
+                machine.spec.disks.clear()
         lab.save()
         _write_known_hosts(lab)
         network.ensure(lab)

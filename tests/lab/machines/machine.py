@@ -360,6 +360,18 @@ class Machine:
         if self.directory.exists():
             raise LabError(f"{self.directory} cannot be removed: {', '.join(os.listdir(self.directory))}")
 
+    def take_disks_out(self) -> None:
+        """Stop it, and put the files of its disks aside."""
+        self._stop()
+        (self.directory / "disks").rename(self._disks_aside)
+
+    def put_disks_in(self) -> None:
+        self._disks_aside.rename(self.directory / "disks")
+
+    @property
+    def _disks_aside(self) -> Path:
+        return self.directory.with_name(f"{self.spec.name}-disks")
+
     def file_systems(self) -> set[str]:
         """The device numbers of the file systems that are this machine's alone, while they are there."""
         held: set[str] = set()

@@ -70,6 +70,28 @@ def test_a_wrong_host_is_refused(words: tuple[str, str, str], why: str) -> None:
         hosts_file.add(HOSTS, *words)
 
 
+def test_the_last_node_of_a_model_may_go_and_the_last_of_all_may_not() -> None:
+    models = """
+    gpu_nodes:
+      children:
+        gpu_nodes_a100:
+        gpu_nodes_t4:
+    gpu_nodes_a100: # the new ones
+      hosts:
+        gpu1:
+    gpu_nodes_t4:
+      hosts:
+        gpu2:
+"""
+    before = HOSTS[: HOSTS.index("    gpu_nodes:\n      hosts")] + models[1:] + HOSTS[HOSTS.index("    slurm_nodes") :]
+    text = hosts_file.remove(before, "gpu1")
+    assert "gpu1" not in text
+    assert "# the new ones" in text
+    assert list(hosts_file.groups(text)["gpu_nodes_t4"]) == ["gpu2"]
+    with pytest.raises(Refused, match="gpu2 is the only host of gpu_nodes"):
+        hosts_file.remove(text, "gpu2")
+
+
 def test_the_only_host_of_a_group_and_forms_that_are_not_understood_are_refused() -> None:
     with pytest.raises(Refused, match="head1 is the only host of portals"):
         hosts_file.remove(HOSTS, "head1")
