@@ -101,6 +101,7 @@ class Answers:
         none, and None until it is proposed.
     :ivar users: rows of cluster_users, as ``groups`` of cluster_groups.
     :ivar quotas: whether homes without Ceph were seen to have quotas.
+    :ivar images: whether all hosts were seen to have a release whose Slurm runs images.
     :ivar reasons: why it is so, by subject, for people to read.
     """
 
@@ -123,6 +124,7 @@ class Answers:
     groups: list[dict[str, Any]] = field(default_factory=list)
     variables: dict[str, Any] = field(default_factory=dict)
     quotas: bool = False
+    images: bool = False
     reasons: dict[str, str] = field(default_factory=dict)
 
     def of(self, role: str) -> list[Host]:

@@ -327,6 +327,7 @@ def _services(answers: Answers) -> dict[str, Any]:
             "cluster_homes": answers.homes,
             **({} if answers.homes == CEPHFS else {"nfs_homes_quota": answers.quotas}),
             **({"slurm_common_enforce": ["associations", "limits", "qos"]} if answers.scheduler == SLURM else {}),
+            **({"slurm_common_containers": answers.images} if answers.scheduler == SLURM and answers.registry else {}),
             **({"portal_scheduler": "marathon"} if answers.portal and answers.scheduler == MESOS else {}),
         },
         "all/users.yml": {"cluster_groups": answers.groups, "cluster_users": answers.users},

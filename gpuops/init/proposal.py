@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from gpuops.init.answers import (
@@ -28,6 +29,8 @@ from gpuops.init.discover import Found
 PRIVATE_DOMAIN = "cluster.internal"
 # Where the role nfs_homes has homes by default: on the server, and on each host.
 NFS_EXPORT, HOMES = "/srv/homes", "/home"
+# Systems whose Slurm runs images.
+_RUNS_IMAGES = re.compile(r"Debian (1[3-9]|[2-9][0-9])(\..*)?")
 # No mirror of them is reliable, so there is no default.
 MESOS_SOURCES = ("mesos_common_url", "mesos_common_path", "mesos_common_repository", "mesos_common_image")
 
@@ -40,7 +43,9 @@ def settle(site: Answers, found: Mapping[str, Found]) -> dict[str, str]:
     _roles(site, found)
     former = _names(site)
     _services(site)
-    site.quotas = has_quotas(site, {former.get(name, name): name for name in (host.name for host in site.hosts)}, found)
+    names = {former.get(host.name, host.name): host.name for host in site.hosts}
+    site.quotas = has_quotas(site, names, found)
+    site.images = all(_RUNS_IMAGES.fullmatch(found[name].system) if name in found else False for name in names)
     wrong = list(_wrong(site))
     if wrong:
         raise AnswersError(wrong)

@@ -250,6 +250,18 @@ def test_homes_have_quotas_where_a_file_system_for_them_was_seen(options, mount,
     assert ("None was seen there" in text) is not quotas
 
 
+@pytest.mark.parametrize(
+    ("systems", "images"),
+    [(["Debian 13.1", "Debian 13"], True), (["Debian 13.1", "Debian 12.11"], False), (["Debian 13.1", ""], False)],
+)
+def test_jobs_run_images_where_every_host_has_a_release_that_can(systems, images):
+    hosts = ["192.0.2.11", "192.0.2.12"]
+    site = answers.read({"hosts": answers.named(hosts)})
+    proposal.settle(site, {host: discover.Found(system) for host, system in zip(hosts, systems, strict=True)})
+    content = yaml.safe_load(files.render(site, {})["inventory/group_vars/all/cluster.yml"])
+    assert content["slurm_common_containers"] is images
+
+
 def test_one_host_is_a_cluster_with_its_own_homes():
     site, _former = proposed({"192.0.2.11": ["A100"]}, "192.0.2.11")
     assert (site.homes, site.portal, site.reasons["head"]) == ("local", "head1", "the only host")
