@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
 
 HEAD, NODES = "head1", ("gpu1", "gpu2")
 MACHINES = (HEAD, *NODES)
+NEW = "gpu3"
 PORTAL = "portal.cluster.internal"
 PASSWORD = "four words in a row"
 LONGEST_RUN_S = 5400
@@ -48,6 +49,13 @@ done = [
 pathlib.Path.home().joinpath("result.txt").write_text(f"{sum(back)}\\n")
 print("errors", set(done), "GPUs", count.value, "sum", sum(back))
 """
+# Mail for an account of the host, by the mail server of the distribution.
+MAIL = """
+alertmanager_receivers:
+  - {name: team, severities: [page, ticket], email: admin@localhost}
+alertmanager_smtp: {smarthost: "localhost:25", from: alerts@localhost, require_tls: false}
+"""
+DASHBOARD = ROOT / "roles" / "grafana_dashboards" / "files" / "gpu.json"
 TRAINING = """#!/bin/bash
 #SBATCH --array=0-2 --gres=gpu:1 --mem=100 --time=10 --output=run-%a.txt
 module load openmpi
@@ -87,6 +95,20 @@ class Term(Pages):
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.gpuops("status", "--json", status=None))
         return found
+
+    def nodes(self) -> dict[str, str]:
+        return {row["name"]: row["state"] for row in self.status()["nodes"]}
+
+    def verdicts(self, host: str) -> dict[str, str]:
+        """What the dashboard of GPUs shows as the verdict of each."""
+        (panel,) = (row for row in json.loads(DASHBOARD.read_text())["panels"] if row["title"] == "Verdict")
+        query = panel["targets"][0]["expr"].replace("$host", host).replace("$gpu", ".*")
+        asked = f"curl -sG http://127.0.0.1:9090/api/v1/query --data-urlencode {shlex.quote(f'query={query}')}"
+        return {row["metric"]["gpu"]: row["value"][1] for row in json.loads(ssh(HEAD, asked))["data"]["result"]}
+
+    def registry(self) -> str:
+        """The part of an image's name that says where it is."""
+        return f"{self.addresses[HEAD]}:5000"
 
     def login(self, user: str, command: str, machine: str = HEAD) -> tuple[int, str]:
         """How a command of a user ends who comes by SSH, and what it prints."""
@@ -149,6 +171,8 @@ def test_addresses_and_users_are_a_site(term: Term) -> None:
     assert f"https://{PORTAL} on head1" in told
     assert re.search(r"homes +on CephFS", told)
     assert "2 in the list" in told
+    variables = term.directory / "inventory" / "group_vars" / "prometheus_servers.yml"
+    variables.write_text(variables.read_text().replace("alertmanager_receivers: []\n", MAIL))
     # Wheels are fetched once for all tests.
     (ROOT / ".cache" / "wheels").mkdir(exist_ok=True)
     (term.directory / "inventory" / ".wheels").symlink_to(ROOT / ".cache" / "wheels")
@@ -159,8 +183,7 @@ def test_one_run_makes_the_whole_cluster(term: Term) -> None:
     after = told.partition("what now")[2]
     assert f"https://{PORTAL}" in after
     assert "gpuops user invite alice" in after
-    states = {row["name"]: row["state"] for row in term.status()["nodes"]}
-    assert states == {HEAD: "no_gpu", **dict.fromkeys(NODES, "ok")}
+    assert term.nodes() == {HEAD: "no_gpu", **dict.fromkeys(NODES, "ok")}
 
 
 def test_a_second_run_changes_nothing_and_restarts_nothing(term: Term) -> None:
@@ -184,7 +207,16 @@ def test_bob_trains_with_modules_in_an_array(term: Term) -> None:
     assert [re.fullmatch(r"epoch (\d) 1 /\S+mpirun", line)[1] for line in told] == ["0", "1", "2"]  # type: ignore[index]
 
 
+def test_bob_runs_an_image_of_the_registry_on_a_gpu(term: Term) -> None:
+    term.gpuops("image", "build", "base")
+    term.gpuops("image", "push", "base")
+    image = f"{term.registry()}/catalogue/base:latest"
+    told = term.does("bob", f"srun --quiet --gres=gpu:1 --mem=1000 gpu-image run {image} sh -c 'id -un; nvidia-smi -L'")
+    assert re.search(r"^bob\nGPU 0: .*\Z", told), told
+
+
 def test_a_gpu_that_breaks_under_bob_is_told_everywhere_and_no_job_gets_it(term: Term) -> None:
+    ssh(HEAD, "sudo DEBIAN_FRONTEND=noninteractive apt-get install -qy exim4-daemon-light 2>&1")
     job = term.does("bob", "sbatch --parsable --gres=gpu:a100:1 --mem=100 --wrap 'sleep 3600'")
     until(lambda: term.does("bob", f"squeue -h -j {job} -o %T") == "RUNNING", 60, lambda: ssh(HEAD, "squeue; sinfo"))
     uuid = term.does("bob", f"srun --overlap --jobid={job} nvidia-smi -L").partition("UUID: ")[2].rstrip(")")
@@ -199,6 +231,13 @@ def test_a_gpu_that_breaks_under_bob_is_told_everywhere_and_no_job_gets_it(term:
     assert bob_s == "RUNNING"
     alice = term.log_in("alice", PASSWORD)
     until(lambda: '"fatal"' in alice.get("/hub/now/data").text, 60, lambda: alice.get("/hub/now/data").text)
+    wanted = {str(number): "2" if number == position else "0" for number in range(2)}
+    until(lambda: term.verdicts("gpu1") == wanted, 60, lambda: term.verdicts("gpu1"))
+    mail = until(lambda: ssh(HEAD, "sudo cat /var/mail/admin", check=False), 120, lambda: ssh(HEAD, "sudo mailq"))
+    assert re.search(r"^Subject: .*GpuFatal", mail, re.MULTILINE), mail
+    assert "gpu1" in mail
+    # The other GPU of the node takes jobs, and the broken one does not.
+    assert uuid not in term.does("bob", "srun --nodelist=gpu1 --gres=gpu:1 --mem=100 nvidia-smi -L")
     term.does("bob", f"scancel {job}")
     ssh(HEAD, "sudo gpuops-reconciler clear gpu1")
     until(lambda: term.status()["state"] == "ok", 120, term.status)
@@ -228,6 +267,41 @@ def test_alice_who_is_closed_has_no_way_in(term: Term) -> None:
     assert "invalid" in ssh(HEAD, f"sudo -u alice sbatch --wrap hostname 2>&1; : {job}", check=False).lower()
     assert ssh(HEAD, "pgrep -u alice || echo none").strip() == "none"
     assert ssh(HEAD, "sudo cat ~alice/result.txt").strip() == "448"
+
+
+def test_a_node_comes_and_one_goes_while_a_job_runs(term: Term) -> None:
+    job = term.does("bob", "sbatch --parsable --nodelist=gpu2 --gres=gpu:1 --mem=100 --wrap 'sleep 36000'")
+    until(lambda: term.does("bob", f"squeue -h -j {job} -o %T") == "RUNNING", 60, lambda: ssh(HEAD, "squeue; sinfo"))
+    lab("up", "--machine", f"{NEW}:trixie:t4-x1")
+    given = json.loads(lab("answers"))["hosts"][NEW]
+    path = term.directory / "inventory" / "host_vars" / f"{NEW}.yml"
+    path.write_text(json.dumps(given["variables"]))
+    term.addresses[NEW] = given["address"]
+    term.gpuops("node", "add", NEW, given["address"], "--like", "gpu2", "--yes")
+    term.gpuops("node", "remove", "gpu1", "--yes")
+    term.gpuops("up")
+    assert term.nodes() == {HEAD: "no_gpu", "gpu2": "ok", NEW: "ok"}
+    assert "GPU 0" in term.does("carol", f"srun --nodelist={NEW} --gres=gpu:1 --mem=100 nvidia-smi -L")
+    assert "gpu1" not in ssh(HEAD, "sinfo -N")
+    assert term.does("bob", f"squeue -h -j {job} -o %T") == "RUNNING"
+
+
+def test_a_head_that_dies_is_put_back_and_jobs_go_on(term: Term, tmp_path: Path) -> None:
+    (job,) = ssh(HEAD, "squeue -h -u bob -o %A").split()
+    began = ssh("gpu2", "pgrep -x -f 'sleep 36000'").strip()
+    term.gpuops("backup", "--to", str(tmp_path))
+    (archive,) = tmp_path.glob("site-*.tar")
+    lab("reset", "--keep-disks", HEAD)
+    term.gpuops("restore-head", str(archive), "--host", HEAD)
+    term.gpuops("up")
+    until(lambda: term.does("bob", f"squeue -h -j {job} -o %T") == "RUNNING", 120, lambda: ssh(HEAD, "squeue; sinfo"))
+    assert ssh("gpu2", "pgrep -x -f 'sleep 36000'").strip() == began
+    assert "epoch 0" in term.does("bob", "cat run-0.txt")
+    assert "GPU 0" in term.does("carol", f"srun --nodelist={NEW} --gres=gpu:1 --mem=100 nvidia-smi -L")
+    # Who was closed stays closed, and what was his is there.
+    assert {term.login("alice", "true", machine)[0] for machine in (HEAD, "gpu2", NEW)} == {255}
+    assert ssh(HEAD, "sudo cat ~alice/result.txt").strip() == "448"
+    term.does("bob", f"scancel {job}")
 
 
 def test_a_last_run_changes_nothing(term: Term) -> None:
