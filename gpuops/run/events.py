@@ -24,6 +24,8 @@ UNEXPECTED_SHAPE = (AttributeError, IndexError, KeyError, OverflowError, TypeErr
 
 # Events have no field for the host to which a task was delegated; the label that Ansible prints for the result has it.
 _DELEGATED_LABEL = re.compile(r"^fatal: \[\S+ -> ([^\](]+)", re.MULTILINE)
+# A result with no_log does not have whether something was changed. Ansible prints it, except of a loop.
+_CHANGED_LABEL = re.compile(r"^(?:\x1b\[[0-9;]*m)?changed: \[", re.MULTILINE)
 _COLLECTION = "baremetal.gpu."
 COMMAND_ACTIONS = ("command", "ansible.builtin.command", "ansible.legacy.command")
 
@@ -121,9 +123,11 @@ class Counted(Event):
     """Ansible's count at its end.
 
     :ivar failed: the hosts that failed for good.
+    :ivar changed: how many tasks changed each host.
     """
 
     failed: frozenset[str] = frozenset()
+    changed: Mapping[str, int] = field(default_factory=dict)
 
 
 _OUTCOMES = {
@@ -143,7 +147,8 @@ def typed(document: Mapping[str, Any]) -> Event:
     if kind == "playbook_on_task_start":
         return TaskStarted(output, _task(data))
     if kind == "playbook_on_stats":
-        return Counted(output, frozenset(map(str, untrusted_document.mapping(data.get("failures")))))
+        changed = {str(name): int(count) for name, count in untrusted_document.mapping(data.get("changed")).items()}
+        return Counted(output, frozenset(map(str, untrusted_document.mapping(data.get("failures")))), changed)
     host = _text(data, "host")
     if not host:
         return Event(output)
@@ -155,11 +160,12 @@ def typed(document: Mapping[str, Any]) -> Event:
     if not result and data.get("res"):
         result = {"msg": str(data["res"])}
     delegated = _DELEGATED_LABEL.search(output)
+    has_changed = result.get("changed") or ("censored" in result and _CHANGED_LABEL.search(output))
     return HostResult(
         output,
         host,
         _task(data),
-        _OUTCOMES.get(str(kind)) or (progress.CHANGED if result.get("changed") else progress.OK),
+        _OUTCOMES.get(str(kind)) or (progress.CHANGED if has_changed else progress.OK),
         result,
         problems_of(result),
         bool(data.get("ignore_errors") or data.get("ignore_unreachable")),

@@ -35,7 +35,7 @@ class Reducer:
             event = replace(event, stage=self._stage(event.task))
             self._result(event, now)
         elif isinstance(event, events.Counted):
-            self.run.counted(event.failed)
+            self.run.counted(event.failed, event.changed)
         return event
 
     def _stage(self, task: events.Task) -> str:

@@ -256,7 +256,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats):
         self._stop.set()
         with self._lock:
-            self._run.counted(stats.failures)
+            self._run.counted(stats.failures, stats.changed)
             ended_in = self._run.broke_off() if self._plays_left else None
             if ended_in is not None:
                 self._run.unfinished.update(name for name, host in self._run.hosts.items() if not host.out)

@@ -9,7 +9,7 @@ are seconds of any clock that only goes forward; the caller reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
@@ -215,11 +215,15 @@ class Run:
         self._waiting.pop(name, None)
         self._report(failure)
 
-    def counted(self, failed: Iterable[str]) -> None:
-        """Ansible's count at its end: the hosts that failed for good.
+    def counted(self, failed: Iterable[str], changed: Mapping[str, int]) -> None:
+        """Ansible's count at its end: the hosts that failed for good, and how many tasks changed each host.
 
-        What a block does always looks like a rescue before.
+        What a block does always looks like a rescue before, and a loop whose results are secret like one that changed
+        nothing.
         """
+        for name, count in changed.items():
+            if name in self.hosts:
+                self.hosts[name].changed = max(self.hosts[name].changed, count)
         for name in failed:
             host = self.hosts.get(name)
             if host is not None and host.failure is not None:

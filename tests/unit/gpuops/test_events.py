@@ -30,6 +30,7 @@ def test_plays_tasks_and_hosts():
     assert event("runner_on_start", host="g1", **TASK) == events.HostStarted("", "g1", COMPARE)
     assert event("playbook_on_stats", "PLAY RECAP", ok={"g1": 1}) == events.Counted("PLAY RECAP")
     assert event("playbook_on_stats", failures={"g1": 1}) == events.Counted("", frozenset({"g1"}))
+    assert event("playbook_on_stats", changed={"g1": 2}) == events.Counted("", frozenset(), {"g1": 2})
     assert event("runner_item_on_ok", host="g1", **TASK) == events.Event()
 
 
@@ -48,6 +49,19 @@ def test_a_result_has_an_outcome(kind, result, outcome, succeeded):
     assert (found.host, found.task, found.outcome, found.succeeded) == ("g1", COMPARE, outcome, succeeded)
     assert not found.ignored
     assert event(kind, host="g1", res=result, ignore_errors=True, **TASK).ignored
+
+
+@pytest.mark.parametrize(
+    ("output", "outcome"),
+    [
+        ("changed: [g1]", progress.CHANGED),
+        ("\x1b[0;33mchanged: [g1 -> g2]\x1b[0m", progress.CHANGED),
+        ("ok: [g1]", progress.OK),
+        ("", progress.OK),
+    ],
+)
+def test_a_secret_result_has_its_outcome_from_what_ansible_prints(output, outcome):
+    assert event("runner_on_ok", output, host="g1", res={"censored": "hidden"}, **TASK).outcome == outcome
 
 
 def test_a_result_has_its_problems():

@@ -257,7 +257,7 @@ def known(**hosts):
             run.host_failed(name, kind, "Do it", stage.strip("!"), {}, 0.0)
         else:
             run.host_done(name, progress.OK, "storage", 0.0)
-    run.counted([])
+    run.counted([], {})
     return run
 
 

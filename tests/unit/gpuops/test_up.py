@@ -95,6 +95,41 @@ def test_failures_are_told_with_their_remedy_and_only_those_hosts_are_resumed(be
     assert len(bench.runs()) == 3
 
 
+SECRETS = """
+- name: First things
+  hosts: one
+  gather_facts: false
+  tasks:
+    - name: Write a secret
+      ansible.builtin.command: "true"
+      no_log: true
+- name: Some others
+  hosts: many
+  gather_facts: false
+  tasks:
+    - name: Write secrets
+      ansible.builtin.command: "true"
+      loop: [1, 2]
+      no_log: true
+- name: All
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Change nothing
+      ansible.builtin.command: "true"
+      changed_when: false
+      no_log: true
+"""
+
+
+def test_a_change_by_a_task_whose_result_is_secret_is_counted(bench):
+    bench.hosts(one=HERE, many=HERE, none=HERE)
+    bench.playbook(SECRETS)
+    done = bench.call("up", "-p", "play.yml")
+    assert "3 done (2 changed)" in done.stdout, done.stdout + done.stderr
+    assert bench.record()["changed"] == 2
+
+
 IN_TURN = """
 - name: The head alone
   hosts: head

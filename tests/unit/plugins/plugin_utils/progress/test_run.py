@@ -137,7 +137,7 @@ def test_a_failure_that_is_rescued_for_good_leaves_nothing():
 def test_what_is_always_done_after_a_failure_is_no_rescue():
     story = Story().play("Session").task("Write", "cuda", {"g1": failed("no such container"), "g2": OK})
     story.task("Remove", "cuda", {"g1": OK, "g2": OK})
-    story.run.counted({"g1": 1})
+    story.run.counted({"g1": 1}, {})
     assert story.end().run.counts() == {
         "hosts": 2,
         "ok": 1,
