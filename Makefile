@@ -18,8 +18,7 @@ lab: setup ## boot a whole cluster: Slurm, homes, portal, registry, monitoring a
 	tools/lab answers >.cache/lab.json
 	test -d $(site) || .venv/bin/gpuops init $(site) --answers .cache/lab.json
 	cd $(site) && ../../.venv/bin/gpuops up
-	@# A disk of this machine that is nearly full degrades the storage, which is on it.
-	-cd $(site) && ../../.venv/bin/gpuops status
+	cd $(site) && ../../.venv/bin/gpuops status
 	@echo
 	@echo 'break a GPU        tools/lab xid gpu1'
 	@echo 'and watch it       cd $(site) && ../../.venv/bin/gpuops status'
