@@ -23,6 +23,7 @@ import pytest
 
 from tests.site.plays import ROOT, lab, services, ssh, until
 from tests.site.portal_lab import Pages, run_cells
+from tests.site.test_slurm_images import MISSING
 from tests.unit.roles.portal_browser import ADDRESSES, Answer, Browser
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
@@ -211,6 +212,7 @@ def test_bob_trains_with_modules_in_an_array(term: Term) -> None:
     assert [re.fullmatch(r"epoch (\d) 1 /\S+mpirun", line)[1] for line in told] == ["0", "1", "2"]  # type: ignore[index]
 
 
+@pytest.mark.skipif(bool(MISSING), reason=f"building images needs {', '.join(MISSING)}")
 def test_bob_runs_an_image_of_the_registry_on_a_gpu(term: Term) -> None:
     term.gpuops("image", "build", "base")
     term.gpuops("image", "push", "base")
