@@ -119,9 +119,11 @@ ALERTS = (
     ),
     Alert(
         "CephNoMdsOnStandby",
-        'count(ceph_fs_metadata) unless on () ceph_mds_metadata{rank="-1"}',
+        'count(ceph_fs_metadata) unless on () ceph_mds_metadata{rank="-1"} '
+        'unless on () count(up{job="node",role=~"(.*,)?ceph_mdss(,.*)?"}) == 1',
         "ticket",
-        "No metadata server is on standby, so the loss of the active one stops the homes.",
+        "No metadata server is on standby, so the loss of the active one stops the homes. A site with one host in "
+        "ceph_mdss has none.",
         "ceph: no MDS is on standby",
         "ceph_mds_metadata has no MDS without a rank, for {{ $value }} file systems.",
         "Run `sudo systemctl start ceph-mds.target` on the hosts of those that `sudo ceph fs status` does not list.",

@@ -935,7 +935,12 @@ CASES = (
     Case(
         "CephNoMdsOnStandby",
         "20m",
-        FS | {mds("0"): "1x60"},
+        FS
+        | {
+            mds("0"): "1x60",
+            'up{job="node",host="st1",role="ceph_mdss"}': "1x60",
+            'up{job="node",host="st2",role="ceph_mdss,ceph_mons"}': "0x60",
+        },
         (
             Firing(
                 {},
@@ -943,7 +948,15 @@ CASES = (
                 "ceph_mds_metadata has no MDS without a rank, for 1 file systems.",
             ),
         ),
-        {"one is": FS | {mds("0"): "1x60", mds("-1"): "1x60"}},
+        {
+            "one is": FS | {mds("0"): "1x60", mds("-1"): "1x60"},
+            "the site has one": FS
+            | {
+                mds("0"): "1x60",
+                'up{job="node",host="head1",role="slurm_controllers,ceph_mdss,registries"}': "1x60",
+                'up{job="node",host="gpu1",role="slurm_nodes"}': "1x60",
+            },
+        },
     ),
     Case(
         "CephCapacityLow",
