@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from typing import Any, BinaryIO
 
@@ -46,8 +45,8 @@ class ActionModule(AsAnyModule):
     def _sent(self, path: str) -> str:
         """Send a file; its path on the host. It goes when the module has run."""
         directory = self._connection._shell.tmpdir or self._make_tmp_path()
-        there: str = self._transfer_file(path, os.path.join(directory, "pack"))
-        self._fixup_perms2((directory, there))
+        there: str = self._transfer_file(path, self._connection._shell.join_path(directory, "pack"))
+        self._fixup_perms2((directory, there), execute=False)
         return there
 
 
