@@ -36,8 +36,21 @@ options:
         choices: [file, directory, link, absent]
         default: file
       content:
-        description: Content of the file. Without it the file must exist, and keeps its content.
+        description:
+          - Content of the file. Without it and O(entries[].source) the file must exist, and keeps its content.
         type: str
+      source:
+        description:
+          - File of the controller with the content. Those of all entries are sent together.
+          - Where their contents do not have O(entries[].sha256), the module stops before it changes anything.
+        type: str
+      sha256:
+        description: Checksum of O(entries[].source), by default that of the controller's file.
+        type: str
+      part:
+        description: Where in O(pack) the content is, its begin and its length in bytes. Set on the controller.
+        type: list
+        elements: int
       src:
         description:
           - Target of a link. A file in the link's place is replaced, a directory is not.
@@ -78,6 +91,9 @@ options:
     type: list
     elements: path
     default: []
+  pack:
+    description: File of the host with the content of each O(entries[].source). Set on the controller.
+    type: path
 extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   check_mode:
@@ -116,6 +132,7 @@ backup_files:
 """
 
 import contextlib
+import hashlib
 import os
 import shlex
 import stat
@@ -149,6 +166,30 @@ def problems(entries: Iterable[Item]) -> list[str]:
             found.append(f"{path}: mode {mode!r} is not in octal digits, such as '0644'")
         if check is not None and "%s" not in check:
             found.append(f"{path}: validate has no %s for the file that it checks: {check}")
+    return found
+
+
+def content_of(module: AnsibleModule, item: Item) -> bytes | None:
+    """What a file is to hold; None where it keeps what it has."""
+    if item.get("part"):
+        begin, length = item["part"]
+        with open(module.params["pack"], "rb") as pack:
+            pack.seek(begin)
+            return pack.read(length)
+    return None if item.get("content") is None else str(item["content"]).encode("utf-8")
+
+
+def torn(module: AnsibleModule, entries: Iterable[Item]) -> list[str]:
+    """Which files of the controller did not come as they should be, told before anything is changed."""
+    found = []
+    for item in entries:
+        if item.get("source") and not module.check_mode:
+            wanted = str(item.get("sha256")).lower()
+            if hashlib.sha256(content_of(module, item) or b"").hexdigest() != wanted:
+                found.append(
+                    f"{item['path']}: its SHA-256 did not match, {item['source']} of the controller is not {wanted}. "
+                    "To do: fetch the file again, or correct the checksum"
+                )
     return found
 
 
@@ -234,7 +275,7 @@ def _link(path: str, target: str) -> None:
 
 
 def _write(module: AnsibleModule, item: Item, there: Place) -> str | None:
-    status, content, mode, (uid, gid) = there.status(), item.get("content"), _mode(item), _ids(item)
+    status, content, mode, (uid, gid) = there.status(), content_of(module, item), _mode(item), _ids(item)
     # A link is here only where it is somebody else's; it is replaced.
     is_link = status is not None and stat.S_ISLNK(status.st_mode)
     if status is not None and not (stat.S_ISREG(status.st_mode) or is_link):
@@ -242,22 +283,23 @@ def _write(module: AnsibleModule, item: Item, there: Place) -> str | None:
     if content is None:
         if status is None:
             raise Refused("is missing, and no content is given")
-    elif status is None or is_link or _differs(item, there):
-        return _replace(module, item, there, None if is_link else status)
+    elif status is None or is_link or _differs(item, content, there):
+        return _replace(module, item, content, there, None if is_link else status)
     there.give(mode, uid, gid)
     return None
 
 
-def _differs(item: Item, there: Place) -> bool:
+def _differs(item: Item, content: bytes, there: Place) -> bool:
     try:
-        return bool(item["force"]) and there.read() != item["content"].encode("utf-8")
+        return bool(item["force"]) and there.read() != content
     except host_files.Unsafe:
         # It has a second name: a file of its own takes its place.
         return True
 
 
-def _replace(module: AnsibleModule, item: Item, there: Place, status: os.stat_result | None) -> str | None:
-    content = item["content"].encode("utf-8")
+def _replace(
+    module: AnsibleModule, item: Item, content: bytes, there: Place, status: os.stat_result | None
+) -> str | None:
     if item.get("validate"):
         _validate(module, item["validate"], content)
     mode, (uid, gid) = _mode(item), _ids(item)
@@ -306,6 +348,9 @@ def main() -> None:
         "path": {"type": "path", "required": True},
         "state": {"type": "str", "choices": ["file", "directory", "link", "absent"], "default": "file"},
         "content": {"type": "str"},
+        "source": {"type": "str"},
+        "sha256": {"type": "str"},
+        "part": {"type": "list", "elements": "int"},
         "src": {"type": "str"},
         "mode": {"type": "str"},
         "owner": {"type": "str"},
@@ -325,11 +370,13 @@ def main() -> None:
                 "required_if": [("state", "link", ["src"])],
             },
             "no_links": {"type": "list", "elements": "path", "default": []},
+            "pack": {"type": "path"},
         },
         supports_check_mode=True,
     )
     wrong = problems(module.params["entries"])
     wrong = wrong or led_astray(module.params["entries"], module.params["no_links"])
+    wrong = wrong or torn(module, module.params["entries"])
     if wrong:
         module.fail_json(msg="; ".join(wrong))
     changes: dict[str, str] = {}

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -97,17 +96,11 @@ def _sources(desired: Item, drift: Item) -> dict[str, list[Item]]:
     return _by_task([*keys, *drift.get("repositories", ()), *drift.get("pins", ()), *early])
 
 
-def checksum_check(sha256: str) -> str:
-    """What checks a file of the controller on the host before it takes its place; %s is the file."""
-    script = (
-        f'echo "{sha256}  $0" | sha256sum --check --status || '
-        f'{{ echo "its SHA-256 did not match, it is not {sha256}" >&2; exit 1; }}'
-    )
-    return f"/bin/sh -c {shlex.quote(script)} %s"
-
-
 # What the module host_files is told of an entry.
-ENTRY = ("path", "state", "content", "src", "mode", "owner", "group", "reclaim", "force", "validate", "backup")
+ENTRY = (
+    *("path", "state", "content", "source", "sha256", "src"),
+    *("mode", "owner", "group", "reclaim", "force", "validate", "backup"),
+)
 MODES = {"file": "0644", "directory": "0755"}
 
 
@@ -119,20 +112,16 @@ def _entry(item: Item) -> Item:
 
 
 def _by_task(files: Iterable[Item]) -> dict[str, list[Item]]:
-    """Files by the task that mends them. What comes from elsewhere comes first, since it may not be what was named."""
-    tasks: dict[str, list[Item]] = {"directories": [], "downloads": [], "copies": [], "entries": [], "secrets": []}
+    """Files by the task that mends them. Downloads come first, since they may not be what was named."""
+    tasks: dict[str, list[Item]] = {"directories": [], "downloads": [], "entries": [], "secrets": []}
     by_state: dict[str, list[Item]] = {"absent": [], "directory": [], "file": [], "link": []}
     for item in files:
         state = item.get("state") or "file"
-        if state != "file" or not (item.get("source") or (item.get("url") and item.get("content") is None)):
-            by_state[state].append(item)
-        elif item.get("source"):
-            if item.get("sha256") and not item.get("validate"):
-                item = {**item, "validate": checksum_check(item["sha256"].lower())}
-            tasks["copies"].append(item)
-        else:
+        if state == "file" and item.get("url") and not item.get("source") and item.get("content") is None:
             tasks["downloads"].append(item)
-    if tasks["copies"] or tasks["downloads"]:
+        else:
+            by_state[state].append(item)
+    if tasks["downloads"]:
         tasks["directories"] = [_entry(item) for item in by_state["directory"]]
     for items in by_state.values():
         for item in items:

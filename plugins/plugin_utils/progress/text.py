@@ -45,6 +45,8 @@ _UNKNOWN = "run it again for this host alone, with --limit {host} -vvv"
 _LONGEST = 2000
 # Of a line that is printed, as of a difference between files.
 PART_AT_MOST = 20000
+# Of which the summary tells how long each took.
+LONGEST_STAGES = 5
 
 
 def explain(host: str, kind: str, result: Any) -> list[tuple[str, str]]:
@@ -258,13 +260,23 @@ def summary(run: progress.Run, width: int, most: int | None = 40) -> list[Line]:
         names = [name for name in names if run.hosts[name].out][:most]
     if names and stages:
         lines += matrix(run, stages, names, run.ended or run.started, width)
-    times = [(stage, run.stage_seconds[stage]) for stage in stages if run.stage_seconds.get(stage, 0.0) >= 0.5]
-    if times:
-        lines.append(
-            _clip([("faint", "time: " + ", ".join(f"{stage} {clock(seconds)}" for stage, seconds in times))], width)
-        )
+    lines += [_clip(line, width) for line in _times(run)]
     lines.append(total)
     return lines
+
+
+def _times(run: progress.Run) -> list[Line]:
+    """Where the time went: a line for each of the longest stages, and one for all others."""
+    spent = sorted(((run.stage_seconds.get(stage, 0.0), stage) for stage in run.stages()), reverse=True)
+    spent = [row for row in spent if row[0] >= 0.5]
+    rows, others = spent[:LONGEST_STAGES], spent[LONGEST_STAGES:]
+    if others:
+        rows.append((sum(seconds for seconds, _stage in others), f"{len(others)} more"))
+    room = max((len(stage) for _seconds, stage in rows), default=0)
+    return [
+        [("faint", f"{'' if number else 'time:':6}{stage:{room}} {clock(seconds):>6}")]
+        for number, (seconds, stage) in enumerate(rows)
+    ]
 
 
 def _hosts(number: int) -> str:

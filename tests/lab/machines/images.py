@@ -30,7 +30,8 @@ PROBE_CACHE = "/usr/lib/lab-probe-cache"
 COMPILERS_SETTINGS = "/etc/apt/apt.conf.d/ccache.conf"
 DKMS_SETTINGS = "/etc/dkms/framework.conf.d/lab.conf"
 INITRAMFS_SETTINGS = "/etc/initramfs-tools/conf.d/lab"
-SHORTCUTS = (COMPILERS_SETTINGS, DKMS_SETTINGS, INITRAMFS_SETTINGS)
+DPKG_SETTINGS = "/etc/dpkg/dpkg.cfg.d/lab"
+SHORTCUTS = (COMPILERS_SETTINGS, DKMS_SETTINGS, INITRAMFS_SETTINGS, DPKG_SETTINGS)
 
 PACKAGES = (
     "ca-certificates",
@@ -74,6 +75,8 @@ _HOOKS = (
     # No machine boots from it but the virtual one, whose image has settings of its own: without the drivers of all
     # disks that there are it is made in a fraction of the time.
     f'printf "MODULES=list\\nCOMPRESSLEVEL=1\\n" > "$1{INITRAMFS_SETTINGS}"',
+    # Its disk need not outlast a power cut of this host: dpkg waits for no file to be on it, which is half of its time.
+    f'echo force-unsafe-io > "$1{DPKG_SETTINGS}"',
     # Every machine gets keys of its own.
     'rm -f "$1"/etc/ssh/ssh_host_*',
     'chroot "$1" systemctl enable systemd-networkd.service ssh.service',

@@ -199,6 +199,22 @@ def test_many_hosts_fit_and_those_that_matter_are_shown():
     assert names == ["g400"]
 
 
+def test_the_summary_tells_where_the_time_went_the_longest_first():
+    story = Story().play("All")
+    roles = {"gpu_preflight": 11, "nvidia_driver": 144, "cuda": 0.2, "user_software": 100, "ceph_mon": 3725}
+    for role, seconds in {**roles, "zookeeper": 34, "slurm_node": 60, "portal": 29}.items():
+        story.task("Install", role, {"a": CHANGED}, seconds)
+    lines = story.end().summary(40)
+    assert lines[-7:-1] == [
+        "time: storage    1h02m",
+        "      driver     2m24s",
+        "      software   1m40s",
+        "      slurm      1m00s",
+        "      scheduler    34s",
+        "      2 more       40s",
+    ]
+
+
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_no_line_is_wider_than_asked(width):
     story = Story().play("A play with a name that goes on and on and on")
