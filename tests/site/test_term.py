@@ -239,8 +239,8 @@ def test_a_gpu_that_breaks_under_bob_is_told_everywhere_and_no_job_gets_it(term:
     until(lambda: '"fatal"' in alice.get("/hub/now/data").text, 60, lambda: alice.get("/hub/now/data").text)
     wanted = {str(number): "2" if number == position else "0" for number in range(2)}
     until(lambda: term.verdicts("gpu1") == wanted, 60, lambda: term.verdicts("gpu1"))
-    subject = f"Subject: gpu1: GPU {position} is fatal"
-    until(lambda: subject in ssh(HEAD, "sudo cat /var/mail/admin", check=False), 120, lambda: ssh(HEAD, "sudo mailq"))
+    said = f"gpu1: GPU {position} is fatal: xid_fatal"
+    until(lambda: said in ssh(HEAD, "sudo cat /var/mail/admin", check=False), 120, lambda: ssh(HEAD, "sudo mailq"))
     # The other GPU of the node takes jobs, and the broken one does not.
     assert uuid not in term.does("bob", "srun --nodelist=gpu1 --gres=gpu:1 --mem=100 nvidia-smi -L")
     term.does("bob", f"scancel {job}")
