@@ -399,6 +399,37 @@ def test_amtool_takes_all_receivers(tmp_path: Path):
     assert "1 templates" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("states", "title"),
+    [
+        (["firing"], "GPU 0 is fatal"),
+        (["resolved", "firing"], "GPU 1 is fatal"),
+        (["firing", "resolved", "firing"], "GpuFatal, 2 times"),
+        (["resolved", "resolved"], "over: GpuFatal, 2 times"),
+    ],
+)
+def test_the_title_of_a_message_counts_what_is_wrong_now(states: list[str], title: str, tmp_path: Path):
+    amtool = debian_programs.path_of("amtool")
+    if amtool is None:
+        pytest.skip("amtool is not here: python -m tests.needs fetches it")
+    template, data = tmp_path / "baremetal-gpu.tmpl", tmp_path / "data.json"
+    template.write_text(
+        text(
+            alertmanager_plan(receivers=[MAIL], smtp=SMTP), "/etc/prometheus/alertmanager_templates/baremetal-gpu.tmpl"
+        )
+    )
+    alerts = [
+        {"status": state, "annotations": {"summary": f"GPU {number} is fatal"}} for number, state in enumerate(states)
+    ]
+    status = "firing" if "firing" in states else "resolved"
+    data.write_text(json.dumps({"status": status, "alerts": alerts, "commonLabels": {"alertname": "GpuFatal"}}))
+    words = [f"--template.glob={template}", '--template.text={{ template "baremetal_gpu.title" . }}']
+    done = subprocess.run(
+        [amtool, "template", "render", *words, f"--template.data={data}"], check=False, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == title, done.stderr
+
+
 def test_links_lead_to_where_people_reach_the_servers():
     url = "https://mon.example.org/alerts"
     for plan, path in (
