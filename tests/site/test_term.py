@@ -254,10 +254,10 @@ def test_carol_comes_and_a_course(term: Term, tmp_path: Path) -> None:
     term.gpuops("user", "add", "carol", "--key", str(key), "--groups", "physics", "--yes")
     assert "GPU 0" in term.does("carol", "srun --gres=gpu:1 --mem=100 nvidia-smi -L")
     course = tmp_path / "course.csv"
-    rows = [f"u{number:03},,,,{key.read_text().strip()}" for number in range(1, 6)]
+    rows = [f"u{number:03},,,,{key.read_text().strip()}" for number in range(1, 31)]
     course.write_text("\n".join(["name,full_name,mail,groups,key", *rows, ""]))
     term.gpuops("user", "import", str(course), "--groups", "ml2027", "--until", "2100-01-01", "--yes")
-    assert term.does("u005", "touch homework; srun --mem=100 ls").split() == ["homework"]
+    assert term.does("u005", "touch homework; srun --quiet --mem=100 ls").split() == ["homework"]
 
 
 def test_alice_who_is_closed_has_no_way_in(term: Term) -> None:
