@@ -125,6 +125,11 @@ class Term(Pages):
         assert status == 0, told
         return told
 
+    def kept(self, user: str) -> int:
+        """Bytes in a home that is not mounted."""
+        told = ssh(HEAD, f"sudo ceph fs subvolume info cephfs {user} homes")
+        return int(json.loads(told)["bytes_used"])
+
     def invite(self, user: str) -> Answer:
         """The page after a user who was invited has set a password."""
         told = self.gpuops("user", "invite", user)
@@ -271,7 +276,7 @@ def test_alice_who_is_closed_has_no_way_in(term: Term) -> None:
     assert not ssh(HEAD, "squeue -h -u alice").strip()
     assert "invalid" in ssh(HEAD, f"sudo -u alice sbatch --wrap hostname 2>&1; : {job}", check=False).lower()
     assert ssh(HEAD, "pgrep -u alice || echo none").strip() == "none"
-    assert ssh(HEAD, "sudo cat ~alice/result.txt").strip() == "448"
+    assert term.kept("alice")
 
 
 def test_a_node_comes_and_one_goes_while_a_job_runs(term: Term) -> None:
@@ -305,7 +310,7 @@ def test_a_head_that_dies_is_put_back_and_jobs_go_on(term: Term, tmp_path: Path)
     assert "GPU 0" in term.does("carol", f"srun --nodelist={NEW} --gres=gpu:1 --mem=100 nvidia-smi -L")
     # Who was closed stays closed, and what was his is there.
     assert {term.login("alice", "true", machine)[0] for machine in (HEAD, "gpu2", NEW)} == {255}
-    assert ssh(HEAD, "sudo cat ~alice/result.txt").strip() == "448"
+    assert term.kept("alice")
     term.does("bob", f"scancel {job}")
 
 
