@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from gpuops import yaml_text
 from gpuops.commands.drain import LOCK, Taken
 from gpuops.commands.locked_run import run_locked
+from gpuops.commands.options import YesOption, consents
 from gpuops.inventory import hosts_file
 from gpuops.run import listing, session
 from gpuops.run.playbooks import DRAIN
@@ -37,7 +37,6 @@ app = typer.Typer(
     """,
 )
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name in the inventory.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def _refuse(command: str, why: object, status: int = session.USAGE) -> typer.Exit:
@@ -48,12 +47,8 @@ def _refuse(command: str, why: object, status: int = session.USAGE) -> typer.Exi
 def _write(path: Path, before: str, after: str, yes: bool) -> bool:
     """Show the difference, ask, and write. Raises Refused, OSError."""
     typer.echo("\n".join(yaml_text.differing(before, after, path.name)))
-    if not yes:
-        if not sys.stdin.isatty():
-            raise Refused("there is no terminal to ask on, so nothing was changed", "give --yes")
-        if not typer.confirm("Write this?"):
-            typer.echo("nothing was changed")
-            return False
+    if not consents("Write this?", yes):
+        return False
     if path.read_text(encoding="utf-8") != before:
         raise Refused(f"{path} was changed meanwhile", "call this again")
     files.write(os.path.realpath(path), after, None)
@@ -80,8 +75,9 @@ def add(
     try:
         path = hosts_file.find(find(inventory))
         before = path.read_text(encoding="utf-8")
-        if _write(path, before, hosts_file.add(before, name, address, like), yes):
-            typer.echo("next: `gpuops plan` shows what a run would do, and `gpuops up` does it")
+        if not _write(path, before, hosts_file.add(before, name, address, like), yes):
+            raise typer.Exit(session.BROKEN)
+        typer.echo("next: `gpuops plan` shows what a run would do, and `gpuops up` does it")
     except (Refused, SiteError) as why:
         raise _refuse("add", why) from why
     except (OSError, UnicodeDecodeError) as why:
@@ -103,7 +99,7 @@ def remove(
     alone has a role, such as the head, is refused.
 
     Exit status: 0 removed, 2 jobs run on it, 4 it could not be reached, 1
-    another drain is at work, 64 wrong options, 130 Ctrl-C.
+    another drain is at work or the answer was no, 64 wrong options, 130 Ctrl-C.
 
     Examples:
 
@@ -129,8 +125,10 @@ def remove(
                 f"to do: {name} still has keys and accounts of the site: install it anew before others get it; then "
                 "`ssh-keygen -R ADDRESS` forgets its host key here"
             )
-        elif schedules and not lost:
-            typer.echo(f"{name} is drained; `gpuops restore {name}` brings it back")
+        else:
+            if schedules and not lost:
+                typer.echo(f"{name} is drained; `gpuops restore {name}` brings it back")
+            raise typer.Exit(session.BROKEN)
     except (Refused, SiteError) as why:
         raise _refuse("remove", why) from why
     except (OSError, UnicodeDecodeError) as why:

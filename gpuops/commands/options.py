@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import TAGS
 from gpuops.run import playbooks, runner
 
@@ -25,6 +27,21 @@ ShardsOption = Annotated[
     int | None,
     typer.Option(min=1, help="So many processes of Ansible side by side. By default as many as pay, or one with -p."),
 ]
+
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def consents(question: str, yes: bool) -> bool:
+    """Whether the operator wants it. Raises Refused where there is no terminal to ask on."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise Refused("there is no terminal to ask on, so nothing was changed", "give --yes")
+    if typer.confirm(question):
+        return True
+    typer.echo("nothing was changed")
+    return False
 
 
 def playbook_named(given: str) -> str:

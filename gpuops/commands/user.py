@@ -7,7 +7,6 @@ import contextlib
 import inspect
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typer.core import TyperGroup
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import site as people
 from gpuops.commands.locked_run import run_locked
+from gpuops.commands.options import YesOption, consents
 from gpuops.run import playbooks, records, session
 from gpuops.site import InventoryOption, Site, SiteError, find
 from gpuops.users import invitations, site_list
@@ -65,7 +65,6 @@ SHOWN_NAMES, DAY_S = 10, 86400
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
 NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of accounts.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NoRunOption = Annotated[bool, typer.Option("--no-run", help="Change the list alone, and leave the run to `gpuops up`.")]
 FullNameOption = Annotated[str | None, typer.Option("--full-name", help="Name of the person.")]
 MailOption = Annotated[str | None, typer.Option("--mail", help="Mail address.")]
@@ -117,23 +116,14 @@ def _change(
                 typer.echo(f"{found.path} says so already")
             else:
                 typer.echo("\n".join(lines))
-                _ask(yes)
+                if not consents("Write this, and bring it to the hosts?", yes):
+                    raise typer.Exit(session.BROKEN)
                 found.write()
                 typer.echo(f"{found.path} is written")
     if no_run:
         typer.echo("to do: `gpuops up` brings it to the hosts")
         return
     _run(command, known)
-
-
-def _ask(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise Refused("there is no terminal to ask on, so nothing was changed", "give --yes")
-    if not typer.confirm("Write this, and bring it to the hosts?"):
-        typer.echo("nothing was changed")
-        raise typer.Exit(session.BROKEN)
 
 
 def _run(command: str, known: Site) -> None:
