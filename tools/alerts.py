@@ -110,7 +110,7 @@ def section(alert: Alert) -> Iterator[str]:
         links = ", ".join(f"[{code}](health-codes.md#{code})" for code in codes[0].split("|"))
         yield filled(f"- Codes: {links}", "  ")
     if "{{ if match" in alert.remedy:
-        yield "- What to do: what [Health codes](health-codes.md) says of the code; the alert has the same words"
+        yield "- What to do: what [Health codes](health-codes.md) says of code and action; the alert has the same words"
     else:
         yield filled(f"- What to do: {plain(alert.remedy)}", "  ")
     yield "- Rule:\n"

@@ -26,6 +26,7 @@ from grafana_foundation_sdk.models import common as shape_common
 from grafana_foundation_sdk.models import dashboard as shape
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import verdict
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.gpu import of_gpus
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import newest
 
@@ -34,7 +35,8 @@ TAG = "baremetal.gpu"
 SOURCE = shape.DataSourceRef("prometheus", "${datasource}")
 WIDTH = 24
 
-VERDICTS = {"0": ("ok", "green"), "1": ("degraded", "orange"), "2": ("fatal", "red"), "3": ("unknown", "purple")}
+_COLOURS = {verdict.OK: "green", verdict.DEGRADED: "orange", verdict.FATAL: "red", verdict.UNKNOWN: "purple"}
+VERDICTS = {str(number): (word, _COLOURS[word]) for word, number in verdict.NUMBERS.items()}
 YES_NO = {"0": ("no", "red"), "1": ("yes", "green")}
 CEPH = {"0": ("ok", "green"), "1": ("warning", "orange"), "2": ("error", "red")}
 # From which value on a number is orange, and from which on red.
@@ -167,7 +169,7 @@ def verdict_lines(title: str, selector: str) -> Panel:
         title,
         "short",
         "GPUs by verdict. Those that are ok are left out.",
-        *((f"count(gpu_health_status{selector} == {value})", VERDICTS[value][0]) for value in "123"),
+        *((f"count(gpu_health_status{selector} == {value})", VERDICTS[value][0]) for value in list(VERDICTS)[1:]),
         stacked=True,
     )
 

@@ -11,11 +11,13 @@ import textwrap
 from collections.abc import Iterator
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import (
+    ACTIONS,
     BY_BOOT,
     DEVICE_CODES,
     EVENT_CODES,
     NODE_CODES,
     Code,
+    remedy,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import DEFAULTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import xid_table
@@ -64,7 +66,7 @@ def sections(rows: dict[str, Code]) -> Iterator[str]:
             ("Threshold", row.threshold),
             ("Verdict", f"{row.verdict}, {counts(row)}"),
             ("Action", f"`{row.action}`"),
-            ("What to do", row.remedy),
+            ("What to do", remedy(row.code, row.action)),
             ("Ends", ends(row)),
         ):
             yield textwrap.fill(f"- {name}: {text}", 120, subsequent_indent="  ", break_on_hyphens=False)
@@ -81,6 +83,13 @@ def xids() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
+def actions() -> Iterator[str]:
+    yield "| action | what to do |"
+    yield "| --- | --- |"
+    for action in ACTIONS:
+        yield f"| `{action}` | {remedy('', action)} |"
+
+
 def page() -> str:
     lines = [
         INTRODUCTION,
@@ -88,6 +97,11 @@ def page() -> str:
         *sections(NODE_CODES),
         "## Codes of a GPU\n",
         *sections(DEVICE_CODES),
+        "## Actions\n",
+        "An Xid, the driver's recommendation, the policy or a fault that is back may ask for another action than the",
+        "code does. What to do is then:\n",
+        *actions(),
+        "",
         "## Xids\n",
         "What the driver's Xid numbers mean here. *Application* Xids are the doing of the program that ran, and those",
         "with *none* say nothing of the GPU; both are counted, and change no verdict. A number that is not listed is",

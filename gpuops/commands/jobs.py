@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import UNKNOWN
 from gpuops.commands import repeated_look
 from gpuops.commands.options import WordsArgument, passwords_for
 from gpuops.commands.repeated_look import IntervalOption, WatchOption
@@ -72,4 +73,4 @@ def jobs_command(
         as_json=as_json,
     )
     if found is not None and not jobs.is_seen(found):
-        raise typer.Exit(status.EXIT[status.UNKNOWN])
+        raise typer.Exit(status.EXIT[UNKNOWN])

@@ -12,8 +12,8 @@ import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import probe as health_probe
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import text as health_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import EXIT_CODES
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import PolicyError
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import NUMBERS
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 
 USAGE_ERROR = 64
@@ -58,4 +58,4 @@ def probe(
         typer.echo(untrusted_text.several_lines(health_text.table(found["health"])))
     if found["log_error"] and not as_json:
         typer.echo(f"gpuops probe: {found['log_error']}", err=True)
-    raise typer.Exit(EXIT_CODES[found["health"]["verdict"]])
+    raise typer.Exit(NUMBERS[found["health"]["verdict"]])

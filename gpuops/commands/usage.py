@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import UNKNOWN
 from gpuops.commands.options import WordsArgument, passwords_for
 from gpuops.run import playbooks, runner, screen, session
 from gpuops.site import InventoryOption, Site, SiteError, find, redactor
@@ -95,7 +96,7 @@ def usage_command(
     if reader.result is None:
         for cause, remedy in reader.failures:
             typer.echo(redact(f"gpuops usage: {cause}{f'; {remedy}' if remedy else ''}"), err=True)
-        raise typer.Exit(session.USAGE if reader.is_refused else status.EXIT[status.UNKNOWN])
+        raise typer.Exit(session.USAGE if reader.is_refused else status.EXIT[UNKNOWN])
     samples, problem = None, ""
     if url:
         try:
@@ -105,7 +106,7 @@ def usage_command(
     found = usage.document(reader.result, keys, samples, problem)
     _print(found, output, redact)
     if problem or found["problems"]:
-        raise typer.Exit(status.EXIT[status.UNKNOWN])
+        raise typer.Exit(status.EXIT[UNKNOWN])
 
 
 def _check_days(since: str, until: str) -> None:

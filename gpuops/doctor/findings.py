@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
@@ -201,7 +202,7 @@ class Reader:
             self.checked.append(f"not the kernel's log ({line_of(health['log_error'])})")
         for who, part in [("the host", health), *((_gpu(gpu), gpu) for gpu in rows(health.get("devices")))]:
             for row in rows(part.get("reasons")):
-                cause = "gpu_fatal" if row.get("verdict") == "fatal" else "gpu_degraded"
+                cause = "gpu_fatal" if row.get("verdict") == FATAL else "gpu_degraded"
                 text = f"{who}: {row.get('text') or row.get('code')}"
                 self._add(Finding(cause, text, _evidence(row), f"{row.get('remedy')} (action: {row.get('action')})"))
 

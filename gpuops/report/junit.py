@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import OK
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
-from gpuops.status.document import PARTS
-
-BAD_STATES = ("fatal", "degraded", "unknown", "unreachable")
+from gpuops.status.document import NO_GPU, PARTS
 
 
 def _case(
@@ -62,12 +61,12 @@ def junit(report: Mapping[str, Any]) -> str:
             span = (run.get("spans") or {}).get(host["name"], {}).get(stage, [0, 0])
             kind = "skipped" if state == "skipped" else "failure"
             _case(suite, f"stage {stage}", (why or state) if bad else "", kind, span[1] - span[0])
-        bad = host["state"] in BAD_STATES
+        bad = host["state"] not in (OK, NO_GPU)
         why = _problem(host) or _reasons(host) or ("" if any(gpu["reasons"] for gpu in host["gpus"]) else host["state"])
         _case(suite, "host", why if bad else "")
         for gpu in host["gpus"]:
             name = f"GPU {gpu['index'] if gpu['index'] is not None else gpu['address'] or gpu['uuid']}"
-            _case(suite, f"{name} healthy", _reasons(gpu) or (gpu["verdict"] if gpu["verdict"] != "ok" else ""))
+            _case(suite, f"{name} healthy", _reasons(gpu) or (gpu["verdict"] if gpu["verdict"] != OK else ""))
             proof = gpu["verification"]
             if proof:
                 _case(suite, f"{name} computes", "" if proof["ok"] else "the GPU did not pass its verification")
@@ -76,7 +75,7 @@ def junit(report: Mapping[str, Any]) -> str:
         if part is not None:
             listed = [*part.get("checks", []), *map(_text, part.get("problems", []))]
             why = _problem(part) or "\n".join(listed) or part["state"]
-            _case(_suite(root, name), name, "" if part["state"] == "ok" else why)
+            _case(_suite(root, name), name, "" if part["state"] == OK else why)
     for suite in root:
         suite.set("tests", str(len(suite)))
         suite.set("failures", str(len(suite.findall("testcase/failure"))))

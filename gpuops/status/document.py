@@ -9,6 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import (
+    DEGRADED,
+    FATAL,
+    NUMBERS,
+    OK,
+    UNKNOWN,
+    VERDICTS,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases import mesos as mesos_leases
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases import slurm as slurm_leases
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import Lease
@@ -29,12 +37,11 @@ from gpuops.run import events
 SCHEMA = Path(__file__).with_name("status.schema.json")
 VERSION = 1
 
-OK, DEGRADED, FATAL, UNKNOWN = "ok", "degraded", "fatal", "unknown"
 UNREACHABLE, NO_GPU = "unreachable", "no_gpu"
 # The exit status that a state leads to: as that of gpuops probe. What cannot be looked at is unknown.
-EXIT = {OK: 0, NO_GPU: 0, DEGRADED: 1, FATAL: 2, UNKNOWN: 3, UNREACHABLE: 3}
-# From the one that matters most to somebody on call.
-_WORST = (FATAL, UNREACHABLE, UNKNOWN, DEGRADED, OK, NO_GPU)
+EXIT = {**NUMBERS, NO_GPU: NUMBERS[OK], UNREACHABLE: NUMBERS[UNKNOWN]}
+# From the best to the worst. What cannot be reached is not known, and may be fatal.
+_ORDER = (NO_GPU, *VERDICTS[: VERDICTS.index(FATAL)], UNREACHABLE, FATAL)
 
 NODES = "gpu_cluster"
 STORAGE, ZOOKEEPER, MESOS, SLURM = "ceph_mons", "zookeeper", "mesos_masters", "slurm_controllers"
@@ -150,7 +157,7 @@ class Reader:
         row["driver"] = line(mapping(facts.get("driver")).get("loaded")) or None
         health = mapping(facts.get("health"))
         # Where an agent reports that something is wrong, there was a GPU, or one is expected.
-        if facts.get("present") is False and health.get("verdict") in (None, "ok"):
+        if facts.get("present") is False and health.get("verdict") in (None, OK):
             return {**row, "state": NO_GPU}
         verdicts = rows(health.get("devices"))
         row["gpus"] = [self._gpu(name, gpu, _taken(verdicts, gpu)) for gpu in rows(facts.get("devices"))]
@@ -553,7 +560,7 @@ def _taken(verdicts: list[dict[str, Any]], gpu: Mapping[str, Any]) -> dict[str, 
 def verdict_of(row: Mapping[str, Any]) -> str:
     """A verdict; one that nobody knows is none."""
     found = row.get("verdict")
-    return found if found in (OK, DEGRADED, FATAL) else UNKNOWN
+    return found if found in VERDICTS else UNKNOWN
 
 
 def _whole(value: Any) -> int | None:
@@ -562,8 +569,7 @@ def _whole(value: Any) -> int | None:
 
 
 def worst(states: Iterable[str]) -> str:
-    found = set(states)
-    return next((state for state in _WORST if state in found and state != NO_GPU), OK)
+    return max((OK, *states), key=_ORDER.index)
 
 
 def reason(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS, SLURM
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import WAITING_AT_MOST
-from gpuops.status.document import FATAL, NODES, UNKNOWN, UNREACHABLE
 from gpuops.status.document import MESOS as MESOS_GROUP
+from gpuops.status.document import NODES, UNREACHABLE
 from gpuops.status.document import SLURM as SLURM_GROUP
 
 SCHEMA = Path(__file__).with_name("jobs.schema.json")

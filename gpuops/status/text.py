@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import DEGRADED, FATAL, OK, UNKNOWN
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
-from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, PARTS, SERVICES, UNKNOWN, UNREACHABLE, worst
+from gpuops.status.document import NO_GPU, PARTS, SERVICES, UNREACHABLE, worst
 from gpuops.status.table import table
 
 # The jobs that wait and are shown.

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import DEGRADED, OK, UNKNOWN
 
 # Verdicts of GPUs that are given out. What cannot be told keeps the state it had: see `keep`.
-GIVEN = ("ok", "degraded")
+GIVEN = (OK, DEGRADED)
 COUNT_CLASS = "gpu_count_class"
 NAMES = (COUNT_CLASS, "gpu_model", "gpu_arch", "cuda_capability", "gpu_memory_gib", "nvlink")
 
@@ -73,8 +74,8 @@ def _why_not(
         return "MIG is enabled"
     if not judged:
         return None
-    found = verdicts.get(uuid, {"verdict": "unknown"})
-    if found["verdict"] in GIVEN or (found["verdict"] == "unknown" and uuid in kept):
+    found = verdicts.get(uuid, {"verdict": UNKNOWN})
+    if found["verdict"] in GIVEN or (found["verdict"] == UNKNOWN and uuid in kept):
         return None
     reasons = ", ".join(reason["code"] for reason in found.get("reasons", []))
     return f"its health is {found['verdict']}" + (f" ({reasons})" if reasons else "")

@@ -39,12 +39,13 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import OK
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import selection
 
 
 def gpu_healthy(value: Any) -> bool:
     try:
-        return selection.verdict_of(value) == "ok"
+        return selection.verdict_of(value) == OK
     except ValueError as error:
         raise AnsibleFilterError(f"baremetal.gpu.gpu_healthy: {error}") from error
 

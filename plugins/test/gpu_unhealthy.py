@@ -9,7 +9,8 @@ name: gpu_unhealthy
 short_description: Whether a node or a GPU is known to be unhealthy
 version_added: 0.1.0
 description:
-  - True if the verdict is V(degraded) or V(fatal). A verdict that is not known is neither healthy nor unhealthy.
+  - True if a fault is known: the verdict on the node or on one of its GPUs is V(degraded) or V(fatal).
+  - A verdict that is not known is neither healthy nor unhealthy.
 options:
   _input:
     description: The facts of a host's GPUs (C(ansible_facts.gpu)), for the verdict on the node, or one GPU.
@@ -31,7 +32,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: V(true) if the verdict is V(degraded) or V(fatal).
+  description: V(true) if a fault is known.
   type: bool
 """
 
@@ -44,7 +45,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import selecti
 
 def gpu_unhealthy(value: Any) -> bool:
     try:
-        return selection.verdict_of(value) in ("degraded", "fatal")
+        return selection.has_fault(value)
     except ValueError as error:
         raise AnsibleFilterError(f"baremetal.gpu.gpu_unhealthy: {error}") from error
 

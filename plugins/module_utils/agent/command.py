@@ -21,11 +21,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeep
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.publish import ResultFile, Textfile
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml, snapshot
-from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result, policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result, policy, verdict
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import probe as health_probe
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import text as health_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import EXIT_CODES
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
@@ -211,7 +210,7 @@ def status(config: dict[str, Any], as_json: bool) -> int:
         say(f"Seen {age}.")
         for problem in health_facts.by_agent(result, report, details=False)["problems"]:
             say(f"The agent says: {problem}")
-    return EXIT_CODES["unknown"] if result["stale"] else EXIT_CODES[report["verdict"]]
+    return verdict.NUMBERS[verdict.UNKNOWN] if result["stale"] else verdict.NUMBERS[report["verdict"]]
 
 
 def probe(config: dict[str, Any], as_json: bool) -> int:
@@ -222,7 +221,7 @@ def probe(config: dict[str, Any], as_json: bool) -> int:
     say(json.dumps({**report, "log_error": found["log_error"]}) if as_json else health_text.table(report))
     if found["log_error"] and not as_json:
         complain(found["log_error"])
-    return EXIT_CODES[report["verdict"]]
+    return verdict.NUMBERS[report["verdict"]]
 
 
 def fact(config: dict[str, Any]) -> int:
@@ -287,8 +286,8 @@ def arguments() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
-        ("status", "show the agent's last verdict; the exit code is 0 ok, 1 degraded, 2 fatal, 3 unknown, 4 no agent"),
-        ("probe", "look once, without the agent; the exit code is 0 ok, 1 degraded, 2 fatal, 3 unknown"),
+        ("status", f"show the agent's last verdict; the exit code is {verdict.IN_WORDS}, {NO_AGENT} no agent"),
+        ("probe", f"look once, without the agent; the exit code is {verdict.IN_WORDS}"),
     ):
         commands.add_parser(name, help=text, description=text).add_argument(
             "--json", action="store_true", help="print JSON instead of a table"

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
@@ -71,7 +72,7 @@ def describe(
 ) -> dict[str, Any]:
     """What is published of the agent's result; see reconciler/gpus.py. `place` is that of the host's Mesos agent,
     `answer` the file with the answer to the last order."""
-    health = result["health"] or {"verdict": "unknown", "since": None, "reasons": [], "devices": []}
+    health = result["health"] or {"verdict": UNKNOWN, "since": None, "reasons": [], "devices": []}
     told = read(answer)
     gpus = listed(place.environment)
     # The driver tells it of a GPU that answers no more, too.
@@ -106,7 +107,7 @@ def describe(
 
 def _does_not_answer(gpus: list[str], devices: list[Mapping[str, Any]]) -> bool:
     """Whether a GPU of the list is fatal, or is not told of at all."""
-    return bool(devices) and not set(gpus) <= {row["uuid"] for row in devices if row["verdict"] != "fatal"}
+    return bool(devices) and not set(gpus) <= {row["uuid"] for row in devices if row["verdict"] != FATAL}
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:

@@ -21,13 +21,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts_schema, pci, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import verdict
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import exposition as host_exposition
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition import Sample
 
 SIZE_AT_MOST = 16 << 20
-VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
 NVLINK_ERRORS = {"crc_errors": "crc", "replay_errors": "replay", "recovery_errors": "recovery"}
 
 GPU = ("uuid", "gpu")
@@ -38,15 +38,15 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "Identity of a GPU; the value is always 1.",
     ),
     "gpu_devices": ("gauge", ("source",), "GPUs by who counts them."),
-    "gpu_node_health_status": ("gauge", (), "Verdict on the node: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
+    "gpu_node_health_status": ("gauge", (), f"Verdict on the node: {verdict.IN_WORDS}."),
     "gpu_health_status": (
         "gauge",
         (*GPU, "pci_address"),
-        "Verdict on a GPU: 0 ok, 1 degraded, 2 fatal, 3 unknown.",
+        f"Verdict on a GPU: {verdict.IN_WORDS}.",
     ),
     "gpu_health_reason": (
         "gauge",
-        (*GPU, "pci_address", "code"),
+        (*GPU, "pci_address", "code", "action"),
         "A reason for a verdict that is not ok; the value is the reason's own verdict.",
     ),
     "gpu_xid_errors_total": ("counter", ("uuid", "pci_address", "xid"), "Xids of a GPU that the agent knows of."),
@@ -168,6 +168,12 @@ def _device_samples(device: dict[str, Any]) -> Iterator[Sample]:
         yield "gpu_compute_processes", dict(labels), float(len(values["processes"]))
 
 
+def _reason_samples(part: dict[str, Any], labels: dict[str, Any]) -> Iterator[Sample]:
+    for reason in part.get("reasons", ()):
+        names = {**labels, "code": reason["code"], "action": reason["action"]}
+        yield "gpu_health_reason", names, float(verdict.NUMBERS[reason["verdict"]])
+
+
 def samples(result: dict[str, Any]) -> Iterator[Sample]:
     """Everything that a result says in numbers."""
     look, agent = result["snapshot"], result["agent"]
@@ -190,14 +196,12 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
         yield "gpu_devices", {"source": "pci"}, float(len(pci.gpus(look["pci"])))
     yield "gpu_devices", {"source": "nvml"}, float(sum(not row.get("error") for row in look.get("devices", ())))
     if health:
-        yield "gpu_node_health_status", {}, float(VERDICTS[health["verdict"]])
-        for reason in health.get("reasons", ()):
-            yield "gpu_health_reason", {"code": reason["code"]}, float(VERDICTS[reason["verdict"]])
+        yield "gpu_node_health_status", {}, float(verdict.NUMBERS[health["verdict"]])
+        yield from _reason_samples(health, {})
         for row in health.get("devices", ()):
             labels = {"uuid": row.get("uuid"), "gpu": row.get("index"), "pci_address": row.get("pci_address")}
-            yield "gpu_health_status", labels, float(VERDICTS[row["verdict"]])
-            for reason in row.get("reasons", ()):
-                yield "gpu_health_reason", {**labels, "code": reason["code"]}, float(VERDICTS[reason["verdict"]])
+            yield "gpu_health_status", labels, float(verdict.NUMBERS[row["verdict"]])
+            yield from _reason_samples(row, labels)
     for row in agent.get("xids", ()):
         labels = {"uuid": row.get("uuid"), "pci_address": row["pci_address"], "xid": row["xid"]}
         yield "gpu_xid_errors_total", labels, float(row["count"])

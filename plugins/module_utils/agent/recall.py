@@ -14,8 +14,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import history as health_history
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import ACTIONS
-
-_WORSE = ("degraded", "fatal")
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FAULTS
 
 
 def has_unsaved(result: dict[str, Any]) -> bool:
@@ -69,7 +68,7 @@ def _take_over(one: dict[str, Any], part: dict[str, Any], boot: int) -> int:
     reasons, found = part.get("reasons"), 0
     for row in reasons if isinstance(reasons, list) else ():
         code = _text(row.get("code")) if isinstance(row, dict) else None
-        if code is None or row.get("verdict") not in _WORSE or code in one["faults"]:
+        if code is None or row.get("verdict") not in FAULTS or code in one["faults"]:
             continue
         one["faults"][code] = _fault(code, row, boot)
         found += 1
@@ -90,7 +89,6 @@ def _fault(code: str, row: dict[str, Any], boot: int) -> dict[str, Any]:
         "value": _plain(evidence.get("value")),
         "threshold": _plain(evidence.get("threshold")),
         "text": _text(row.get("text")) or code,
-        "remedy": _text(row.get("remedy")) or "look at the host",
     }
     if code.startswith("xid_"):
         counts = evidence.get("xids")

@@ -10,7 +10,8 @@ import os
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import history as health_history
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import ACTIONS, VERDICTS
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import ACTIONS
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FAULTS, VERDICTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
@@ -173,8 +174,8 @@ def _record(one: Any, where: str) -> None:
 
 
 def _fault(row: Any, place: str) -> None:
-    _fields(row, place, {"since": float, "boot": int, "good": int, "text": str, "remedy": str})
-    _among(_part(row, "verdict", place), ("degraded", "fatal"), f"{place}.verdict")
+    _fields(row, place, {"since": float, "boot": int, "good": int, "text": str})
+    _among(_part(row, "verdict", place), FAULTS, f"{place}.verdict")
     _among(_part(row, "action", place), ACTIONS, f"{place}.action")
     for name in ("value", "threshold"):
         _part(row, name, place)

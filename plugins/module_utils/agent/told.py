@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 # As sd-daemon(3) has the priorities of lines.
-PRIORITIES = {"fatal": "<2>"}
+PRIORITIES = {FATAL: "<2>"}
 WARNING, NOTICE = "<4>", "<5>"
 Key = tuple[str, str]
 

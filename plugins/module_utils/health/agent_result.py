@@ -12,7 +12,7 @@ import stat
 import time
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import VERDICTS
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import VERDICTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
 
 CONFIG = "/etc/baremetal-gpu/agent.json"

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERDICTS = ("ok", "unknown", "degraded", "fatal")
-EXIT_CODES = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
 STATES = ("ok", "fail", "unknown", "not_applicable")
-# From the mildest to the most expensive.
-ACTIONS = ("none", "restart_app", "inspect", "reset_gpu", "reboot", "rma")
+
+_RESET = "drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset"
+# Action -> what to do, where the code has no words of its own for it; from the mildest to the most expensive.
+_REMEDIES = {
+    "none": "nothing has to be done now",
+    "restart_app": "restart the application, and look for the mistake in it if it happens again",
+    "inspect": "look at the GPU: its seat, its power cables, its bridges and cables; then reboot the host",
+    "reset_gpu": _RESET,
+    "reboot": "drain the host and reboot it",
+    "rma": "have the GPU replaced: resets and reboots have not helped",
+}
+ACTIONS = tuple(_REMEDIES)
 
 # How a fault ends: by so many good looks in a row; or by good looks after the next boot only.
 BY_LOOKS, BY_BOOT = "looks", "boot"
 
-_RESET = "drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset"
 _RESEAT = "reseat the GPU and its cables at the next occasion; if it stays, try another slot, then replace the GPU"
 _COOLING = "check fans, filters, air flow and the temperature of the room, and whether other GPUs are hot too"
 _NODE_ROLE = "run `gpuops up --tags driver` for the host"
@@ -27,7 +34,10 @@ _NODE_ROLE = "run `gpuops up --tags driver` for the host"
 
 @dataclass(frozen=True)
 class Code:
-    """`looks` looks in a row must fail before it counts; with `share` it is a share of time instead (see policy.py)."""
+    """`looks` looks in a row must fail before it counts; with `share` it is a share of time instead (see policy.py).
+
+    `action` comes first, and `remedy` has the words for it; see `remedy()`.
+    """
 
     code: str
     scope: str
@@ -514,3 +524,13 @@ DEVICE_CODES = {row.code: row for row in _DEVICE}
 CODES = {**NODE_CODES, **DEVICE_CODES}
 # Set by what was logged instead of by what was read.
 EVENT_CODES = ("gpu_off_bus", "xid_fatal", "xid_degraded", "sxid_fatal", "sxid_degraded")
+
+
+def remedy(code: str, action: str, gpu: str | None = "UUID") -> str:
+    """What to do about a reason: the one text for the agent, the alerts and the documentation.
+
+    :param gpu: what nvidia-smi takes for the GPU; None for a reason of the host, which is about all of them.
+    """
+    row = CODES.get(code)
+    text = row.remedy if row and row.action == action else _REMEDIES[action]
+    return text.replace(" -i UUID", f" -i {gpu}" if gpu else "")

@@ -27,10 +27,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import 
     DEVICE_CODES,
     EVENT_CODES,
     NODE_CODES,
-    VERDICTS,
+    remedy,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.history import Clock, HistoryError
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.rules import Finding, Gpu
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, OK, UNKNOWN, VERDICTS, worst
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.pci_address import normal_address
 
 __all__ = ["SCHEMA", "HistoryError", "clear", "judge", "judge_once", "xid_counts"]
@@ -359,7 +360,7 @@ def _take_in(one: dict[str, Any], gpu: Gpu, clock: Clock, policy: dict[str, Any]
         kept.apply(one, code, finding, clock, policy)
     # What was logged of the GPU in an earlier boot is over when it is well in all that can be read.
     sick = any(
-        finding is not None and finding.state == "fail" and policy["checks"][code]["verdict"] == "fatal"
+        finding is not None and finding.state == "fail" and policy["checks"][code]["verdict"] == FATAL
         for code, finding in found.items()
     )
     for code in EVENT_CODES:
@@ -394,7 +395,7 @@ def _judge_node(
 
 def _report(history: dict[str, Any], clock: Clock, policy: dict[str, Any]) -> dict[str, Any]:
     devices = [
-        {**one["identity"], **_part(one, one["identity"]["uuid"], DEVICE_CODES, [], clock, policy)}
+        {**one["identity"], **_part(one, _name(one["identity"]), DEVICE_CODES, [], clock, policy)}
         for one in history["devices"].values()
         if not one["handed_through"]
     ]
@@ -403,20 +404,24 @@ def _report(history: dict[str, Any], clock: Clock, policy: dict[str, Any]) -> di
     return {"schema": SCHEMA, **node, "devices": devices}
 
 
+def _name(identity: dict[str, Any]) -> str:
+    """What nvidia-smi takes for the GPU, where it is known."""
+    return identity["uuid"] or identity["pci_address"] or "UUID"
+
+
 def _part(
     one: dict[str, Any],
-    uuid: str | None,
+    gpu: str | None,
     codes: Iterable[str],
     others: list[str],
     clock: Clock,
     policy: dict[str, Any],
 ) -> dict[str, Any]:
     """What the report says of the node, or of one GPU. `others` are verdicts that this one cannot be better than."""
-    reasons = [_reason(code, fault, uuid) for code, fault in one["faults"].items()]
+    reasons = [_reason(code, fault, gpu) for code, fault in one["faults"].items()]
     reasons.sort(key=lambda row: (-VERDICTS.index(row["verdict"]), row["evidence"]["since"], row["code"]))
     unknown = not one["answered"] or one["missed"] >= policy["thresholds"]["unknown_looks"]
-    verdicts = [row["verdict"] for row in reasons] + others + (["unknown"] if unknown else ["ok"])
-    verdict = max(verdicts, key=VERDICTS.index)
+    verdict = worst(*(row["verdict"] for row in reasons), *others, UNKNOWN if unknown else OK)
     if one["verdict"]["verdict"] != verdict:
         one["verdict"] = {"verdict": verdict, "since": clock.wall(clock.uptime)}
     return {
@@ -438,7 +443,7 @@ def _links(rows: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
     return {address: sorted(links) for address, links in sorted(found.items())}
 
 
-def _reason(code: str, fault: dict[str, Any], uuid: str | None) -> dict[str, Any]:
+def _reason(code: str, fault: dict[str, Any], gpu: str | None) -> dict[str, Any]:
     evidence = {"value": fault["value"], "threshold": fault["threshold"], "since": fault["since"]}
     if "xids" in fault:
         evidence["xids"] = {number: row["count"] for number, row in fault["xids"].items()}
@@ -453,6 +458,6 @@ def _reason(code: str, fault: dict[str, Any], uuid: str | None) -> dict[str, Any
         "state": "fail",
         "evidence": evidence,
         "action": fault["action"],
-        "remedy": fault["remedy"].replace("UUID", uuid) if uuid else fault["remedy"],
+        "remedy": remedy(code, fault["action"], gpu),
         "text": fault["text"],
     }

@@ -16,8 +16,8 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import probe as health_probe
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import VERDICTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.evaluate import SCHEMA, judge_once
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import OK, UNKNOWN, worst
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 KERNEL_LOG = "dev/kmsg"
@@ -58,10 +58,10 @@ def of_look(look: dict[str, Any], root: str = "/") -> tuple[dict[str, Any], str 
 
 
 def at_best_unknown(report: dict[str, Any]) -> dict[str, Any]:
-    """What is found wrong stays so, and nothing else is well."""
+    """What is found fatal stays so, and nothing else is known to work."""
 
     def part(one: dict[str, Any]) -> dict[str, Any]:
-        return {**one, "verdict": max(one["verdict"], "unknown", key=VERDICTS.index)}
+        return {**one, "verdict": worst(one["verdict"], UNKNOWN)}
 
     return {**part(report), "devices": [part(row) for row in report["devices"]]}
 
@@ -71,11 +71,11 @@ def beside_agent(report: dict[str, Any], agent: dict[str, Any]) -> dict[str, Any
     worse = {
         name
         for row in agent["devices"]
-        if row["verdict"] != "ok"
+        if row["verdict"] != OK
         for name in (row.get("uuid"), row.get("pci_address"))
         if name is not None
     }
-    if agent["verdict"] == "ok":
+    if agent["verdict"] == OK:
         return report
     whole = at_best_unknown(report)
     devices = [
@@ -88,7 +88,7 @@ def beside_agent(report: dict[str, Any], agent: dict[str, Any]) -> dict[str, Any
 def nothing_seen() -> dict[str, Any]:
     """The report on a host whose agent knows more than that there is no GPU to look at."""
     nothing: dict[str, Any] = {"reasons": [], "suspected": [], "checks": {}, "devices": []}
-    return {"schema": SCHEMA, "verdict": "unknown", "since": time.time(), **nothing}
+    return {"schema": SCHEMA, "verdict": UNKNOWN, "since": time.time(), **nothing}
 
 
 def told(report: dict[str, Any], details: bool, **more: Any) -> dict[str, Any]:

@@ -268,7 +268,7 @@ def _good_look(one: dict[str, Any], code: str, fault: dict[str, Any], clock: Clo
 def _set(
     one: dict[str, Any], code: str, finding: Finding, clock: Clock, policy: dict[str, Any], since: float | None = None
 ) -> None:
-    row, settings = CODES[code], policy["checks"][code]
+    settings = policy["checks"][code]
     fault = one["faults"].get(code)
     pending = one["pending"].pop(code, None)
     if fault is None:
@@ -281,7 +281,6 @@ def _set(
         fault["action"] = _escalated(one, code, action, "rma", clock, policy) if escalates else action
     else:
         fault["action"] = max(fault["action"], action, key=ACTIONS.index)
-    own = finding.remedy or row.remedy
     fault.update(
         boot=clock.boot,
         good=0,
@@ -289,7 +288,6 @@ def _set(
         value=finding.value,
         threshold=finding.threshold,
         text=finding.text,
-        remedy=own if fault["action"] == action else xid.remedy(fault["action"]),
     )
 
 
@@ -394,7 +392,6 @@ def _sum_up_xids(fault: dict[str, Any]) -> None:
     fault["value"] = int(worst)
     fault["action"] = fault["xids"][worst]["action"]
     fault["text"] = "; ".join(xid.text(int(number)) for number in sorted(fault["xids"], key=int))
-    fault["remedy"] = xid.remedy(fault["action"])
 
 
 # What an NVSwitch's driver calls an error -> the check of the host that it fails. A correctable one is no fault, and a

@@ -17,6 +17,7 @@ import copy
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import ACTIONS, CODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FAULTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log.xid_table import XIDS
 
 # Sources: NVIDIA DCGM, dcgm_gpu_hardware_limits.h and its PCIe watch, for retired pages, PCIe replays and NVLink;
@@ -55,8 +56,8 @@ DEFAULTS: dict[str, Any] = {
     "expected": {"gpus": None, "mig": None, "persistence_mode": True},
 }
 
-CHECK_VERDICTS = ("fatal", "degraded", "ignore")
-XID_VERDICTS = ("fatal", "degraded", "application", "none")
+CHECK_VERDICTS = (*FAULTS, "ignore")
+XID_VERDICTS = (*FAULTS, "application", "none")
 _MAY_BE_NULL = ("temperature_c", "memory_temperature_c")
 
 

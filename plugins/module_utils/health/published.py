@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import VERDICTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
     flag,
@@ -28,7 +29,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 )
 
 SCHEMA = 1
-VERDICTS = ("ok", "degraded", "fatal", "unknown")
 # How far the clock of a node may be ahead, in seconds. Whoever is further ahead has no time that means anything.
 AHEAD_S = 300.0
 HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?"

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import xid
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log.xid_table import (
     RECOVERY_ACTIONS,
     RECOVERY_NAMES,
@@ -40,7 +39,6 @@ class Finding:
     threshold: Any = None
     text: str = ""
     action: str | None = None
-    remedy: str | None = None
 
 
 class NoFinding(Exception):
@@ -212,8 +210,8 @@ def gpu_error(gpu: Gpu) -> Finding:
         raise NoFinding("unknown")
     if gpu.row.get("uuid") or gpu.error_code() in (INSUFFICIENT_POWER, LOST, RESET_REQUIRED):
         return Finding("ok")
-    error = error or {"code": None, "text": "no UUID", "remedy": None}
-    return Finding("fail", error["code"], None, f"NVML says: {error['text']}", remedy=error.get("remedy"))
+    error = error or {"code": None, "text": "no UUID"}
+    return Finding("fail", error["code"], None, f"NVML says: {error['text']}")
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -286,7 +284,7 @@ def gpu_recovery_action(gpu: Gpu) -> Finding:
         return Finding("ok", 0, 0)
     name = RECOVERY_NAMES.get(wanted, f"one that is not known, number {wanted}")
     _verdict, action = RECOVERY_ACTIONS.get(wanted, RECOVERY_UNKNOWN)
-    return Finding("fail", wanted, 0, f"the driver recommends this recovery: {name}", action, xid.remedy(action))
+    return Finding("fail", wanted, 0, f"the driver recommends this recovery: {name}", action)
 
 
 # --- heat and power ---------------------------------------------------------------------------------------------------

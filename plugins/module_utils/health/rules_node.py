@@ -64,7 +64,7 @@ def findings(
             found[code] = Finding("not_applicable")
         elif error and code == guilty:
             text = f"NVML cannot be asked: {error.get('text')}"
-            found[code] = Finding("fail", error.get("code") or error.get("name"), None, text, remedy=error["remedy"])
+            found[code] = Finding("fail", error.get("code") or error.get("name"), None, text)
         else:
             found[code] = Finding("ok" if not error or code in _PASSED.get(error.get("code"), ()) else "unknown")
     found["gpu_count"] = _count(look, policy)

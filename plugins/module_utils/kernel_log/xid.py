@@ -58,21 +58,5 @@ def is_told_by_nvml(number: int, checks: dict[str, str]) -> bool:
     return any(checks.get(code) in ("ok", "fail") for code in TOLD_BY_NVML.get(number, ()))
 
 
-_REMEDIES = {
-    "none": "nothing",
-    "restart_app": "restart the application, and look for the mistake in it if it happens again",
-    "inspect": "look at the GPU: its seat, its power cables, its bridges and cables; then reboot the host",
-    "reset_gpu": "drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot "
-    "be "
-    "reset",
-    "reboot": "drain the host and reboot it",
-    "rma": "have the GPU replaced: resets and reboots have not helped",
-}
-
-
-def remedy(action: str) -> str:
-    return _REMEDIES[action]
-
-
 def text(number: int) -> str:
     return f"Xid {number}: {row(number).name}"

@@ -12,12 +12,12 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import verdict
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN, parse
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 ANSWER_S, ANSWER_AT_MOST = 5.0, 64 << 20
 TEXT_AT_MOST, REASONS_AT_MOST = 100, 8
-VERDICTS = ("ok", "degraded", "fatal", "unknown")
 # Metric -> what it is of a GPU. The others are below.
 NUMBERS = {"gpu_utilization_ratio": "use", "gpu_temperature_celsius": "celsius"}
 INFO, HEALTH, REASON, MEMORY = "gpu_info", "gpu_health_status", "gpu_health_reason", "gpu_memory_bytes"
@@ -64,7 +64,7 @@ def _learn(gpu: dict[str, Any], labels: Mapping[str, str], value: float) -> None
         if minor.isdigit() and len(minor) < 5:
             gpu["minor"] = int(minor)
     elif name == HEALTH:
-        gpu["verdict"] = VERDICTS[int(value)] if 0 <= value < len(VERDICTS) else VERDICTS[-1]
+        gpu["verdict"] = verdict.of_number(value)
     elif name == REASON:
         if len(gpu["reasons"]) < REASONS_AT_MOST:
             gpu["reasons"].append(one_line(labels.get("code", ""), TEXT_AT_MOST))

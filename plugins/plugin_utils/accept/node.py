@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import OK, UNKNOWN, VERDICTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import rdma
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
@@ -218,14 +219,14 @@ def _numa(name: str, host: Host) -> list[Item]:
 def _health(name: str, host: Host) -> list[Item]:
     health = row_of(_at(host, ("gpu", "health")))
     verdict = health.get("verdict")
-    if verdict not in ("ok", "degraded", "fatal"):
-        return [Item("node.health", NODE, name, NOT_TESTABLE, "there is no verdict on the GPUs' health")]
     rows = rows_of(health.get("reasons")) + [
         reason for gpu in rows_of(health.get("devices")) for reason in rows_of(gpu.get("reasons"))
     ]
+    if verdict not in VERDICTS or (verdict == UNKNOWN and not rows):
+        return [Item("node.health", NODE, name, NOT_TESTABLE, "there is no verdict on the GPUs' health")]
     found = "; ".join(str(row.get("text") or row.get("code")) for row in rows) or "no fault is known"
     remedy = "; ".join(dict.fromkeys(str(row.get("remedy")) for row in rows if row.get("remedy")))
-    return [judged("node.health", NODE, name, verdict == "ok", found, remedy)]
+    return [judged("node.health", NODE, name, verdict == OK, found, remedy)]
 
 
 # --- Of one host ------------------------------------------------------------------------------------------------------

@@ -16,13 +16,14 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml_messages, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.facts_schema import SCHEMA
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, FAULTS, VERDICTS, worst
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import UNKNOWN as NOT_KNOWN
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 
 UNKNOWN = "gpu_unknown"
 ABSENT = "gpu_absent"
 UNHEALTHY = "gpu_unhealthy"
 
-VERDICTS = ("ok", "degraded", "fatal", "unknown")
 # Errors of a GPU that mean that the GPU as a whole is out of order.
 LOST = tuple(nvml_messages.REMEDIES[code][0] for code in nvml_messages.FATAL)
 
@@ -59,7 +60,9 @@ def facts_of(host_facts: Any) -> Any:
 
 def _not_well(health: dict[str, Any]) -> dict[str, Any]:
     def part(one: Any) -> Any:
-        return {**one, "verdict": "unknown"} if isinstance(one, dict) and one.get("verdict") == "ok" else one
+        if not isinstance(one, dict) or one.get("verdict") not in VERDICTS:
+            return one
+        return {**one, "verdict": worst(one["verdict"], NOT_KNOWN)}
 
     devices = health.get("devices")
     return {**part(health), "devices": [part(row) for row in devices]} if isinstance(devices, list) else part(health)
@@ -117,7 +120,7 @@ def verdicts(facts: dict[str, Any]) -> list[str]:
     found = []
     for device in _list(facts, "devices"):
         verdict = told.get(str(device.get("uuid"))) or told.get(str(device.get("pci_address")))
-        found.append("fatal" if is_lost(device) else verdict if verdict in VERDICTS else "unknown")
+        found.append(FATAL if is_lost(device) else verdict if verdict in VERDICTS else NOT_KNOWN)
     return found
 
 
@@ -134,11 +137,16 @@ def gpus(facts: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def has_fault(health: dict[str, Any]) -> bool:
+    """Whether a fault of the host or of a GPU is known, whatever else of them is not known."""
+    return any(part.get("verdict") in FAULTS or part.get("reasons") for part in (health, *_list(health, "devices")))
+
+
 def _unhealthy(facts: dict[str, Any]) -> bool:
     """By the health report. Without one, by what the facts themselves say: GPUs that NVML cannot reach."""
-    verdict = _mapping(facts, "health").get("verdict")
-    if verdict is not None:
-        return verdict in ("degraded", "fatal")
+    health = _mapping(facts, "health")
+    if health.get("verdict") is not None:
+        return has_fault(health)
     devices = _list(facts, "devices")
     if any(is_lost(device) for device in devices):
         return True

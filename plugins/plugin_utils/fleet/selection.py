@@ -9,6 +9,7 @@ import fnmatch
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, FAULTS, UNKNOWN, VERDICTS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 
 
@@ -34,8 +35,8 @@ def known_verdicts(value: Any) -> list[str]:
     """Verdicts to choose by. Raises ValueError."""
     wanted = words(value, "verdict")
     for word in wanted:
-        if word not in fleet.VERDICTS:
-            raise ValueError(f"verdict is {word!r}; there are {', '.join(fleet.VERDICTS)}")
+        if word not in VERDICTS:
+            raise ValueError(f"verdict is {word!r}; there are {', '.join(VERDICTS)}")
     return wanted
 
 
@@ -60,7 +61,7 @@ def devices(value: Any) -> list[dict[str, Any]]:
 
 
 def _own_verdict(gpu: dict[str, Any]) -> str:
-    return "fatal" if fleet.is_lost(gpu) else "unknown"
+    return FATAL if fleet.is_lost(gpu) else UNKNOWN
 
 
 def is_model(gpu: dict[str, Any], patterns: Iterable[str]) -> bool:
@@ -112,4 +113,13 @@ def verdict_of(value: Any) -> str:
         found = health.get("verdict") if isinstance(health, dict) else None
     else:
         found = devices(value)[0]["verdict"]
-    return found if found in fleet.VERDICTS else "unknown"
+    return found if found in VERDICTS else UNKNOWN
+
+
+def has_fault(value: Any) -> bool:
+    """Whether a fault of a node (its facts) or of a GPU is known. Raises ValueError."""
+    health = value.get("health") if isinstance(value, dict) else None
+    try:
+        return verdict_of(value) in FAULTS or (isinstance(health, dict) and fleet.has_fault(health))
+    except fleet.BrokenFacts as error:
+        raise ValueError(f"the facts of the GPUs are broken: {error}") from error

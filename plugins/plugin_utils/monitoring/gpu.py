@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import CODES, DEVICE_CODES, NODE_CODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import (
+    ACTIONS,
+    CODES,
+    DEVICE_CODES,
+    NODE_CODES,
+    remedy,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import DEGRADED, FATAL, NUMBERS, UNKNOWN
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert, Record, looked_up, newest
 
 # Codes of degraded GPUs that have an alert of their own. All others are GpuDegraded.
@@ -29,27 +36,29 @@ _HOST_AND_GPU = ("host", "gpu")
 
 
 def _remedy(codes: Iterable[str]) -> str:
-    """A template with the remedy of the alert's code."""
-    by_text: dict[str, list[str]] = {}
+    """A template with the remedy of the alert's code and action, in the words of the agent."""
+    # Those of a code for its own action come before those that an action has for all codes.
+    cases: dict[str, list[str]] = {}
     for code in codes:
-        by_text.setdefault(CODES[code].remedy, []).append(code)
-    texts = list(by_text)
-    if len(texts) == 1:
-        return _sentence(texts[0])
-    parts = [
-        f"{'else if' if number else 'if'} match `^({'|'.join(by_text[text])})$` $labels.code }}}}{_sentence(text)}"
-        for number, text in enumerate(texts)
-    ]
-    known = "".join("{{ " + part for part in parts)
-    return known + "{{ else }}See what `gpu-agent status` says on the host.{{ end }}"
+        cases.setdefault(remedy(code, CODES[code].action), []).append(f"{code} {CODES[code].action}")
+    parts = [f"match `^({'|'.join(pairs)})$` . }}}}{_sentence(text)}" for text, pairs in cases.items()]
+    parts += [f"match ` {action}$` . }}}}{_sentence(remedy('', action))}" for action in ACTIONS]
+    known = "{{ else if ".join(parts)
+    return (
+        "{{ with printf `%s %s` $labels.code $labels.action }}{{ if "
+        + known
+        + "{{ else }}See what `gpu-agent status` says on the host.{{ end }}{{ end }}"
+    )
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
+    """A remedy in a template, for the GPU of the alert; one of the host has none."""
+    gpu = "{{ with or $labels.uuid $labels.pci_address }} -i {{ . }}{{ end }}"
+    return text[:1].upper() + text[1:].replace(" -i UUID", gpu) + "."
 
 
 def _degraded(codes: tuple[str, ...]) -> str:
-    return f'gpu_health_reason{{code=~"{"|".join(codes)}"}} == 1'
+    return f'gpu_health_reason{{code=~"{"|".join(codes)}"}} == {NUMBERS[DEGRADED]}'
 
 
 def _reading(query: str, show: str) -> str:
@@ -82,7 +91,9 @@ _LEASE_USE = (
 RECORDS = (
     Record("fleet:gpu_health_status:count", "count(gpu_health_status) or vector(0)", "GPUs with a verdict"),
     Record(
-        "fleet:gpu_health_status:fatal", "count(gpu_health_status == 2) or vector(0)", "GPUs whose verdict is fatal"
+        "fleet:gpu_health_status:fatal",
+        f"count(gpu_health_status == {NUMBERS[FATAL]}) or vector(0)",
+        "GPUs whose verdict is fatal",
     ),
     Record(
         "fleet:gpu_lease_info:gpus",
@@ -121,7 +132,7 @@ RECORDS = (
 ALERTS = (
     Alert(
         "GpuFatal",
-        'gpu_health_reason{pci_address!=""} == 2',
+        f'gpu_health_reason{{pci_address!=""}} == {NUMBERS[FATAL]}',
         "ticket",
         "A GPU cannot be trusted with work. `code` is the [health code](health-codes.md); the agent has made sure of "
         "it already, so the alert does not wait. The reconciler keeps new jobs off the GPU where it acts.",
@@ -131,7 +142,7 @@ ALERTS = (
     ),
     Alert(
         "HostGpusFatal",
-        'gpu_health_reason{pci_address=""} == 2',
+        f'gpu_health_reason{{pci_address=""}} == {NUMBERS[FATAL]}',
         "ticket",
         "A fault of the whole host, such as a driver that is not loaded: none of its GPUs can be trusted with work.",
         "{{ $labels.host }}: the GPUs of the host are fatal: {{ $labels.code }}",
@@ -239,7 +250,7 @@ ALERTS = (
     ),
     Alert(
         "GpuDegraded",
-        f'gpu_health_reason{{code!~"{"|".join(FAMILIES)}"}} == 1',
+        f'gpu_health_reason{{code!~"{"|".join(FAMILIES)}"}} == {NUMBERS[DEGRADED]}',
         "ticket",
         "A GPU or a host works, and needs care. All codes that have no alert of their own are here, also those that "
         "the site's policy has made degraded.",
@@ -252,7 +263,7 @@ ALERTS = (
     ),
     Alert(
         "GpuHealthUnknown",
-        "gpu_health_status == 3",
+        f"gpu_health_status == {NUMBERS[UNKNOWN]}",
         "ticket",
         "The agent runs and cannot tell whether a GPU is well.",
         "{{ $labels.host }}: the health of " + _GPU + " is unknown",

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import OK, UNKNOWN, VERDICTS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import links as placement_links
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.fragmentation import GPU, Kind
@@ -38,9 +39,9 @@ def _mebibytes(value: Any, what: str) -> int:
 
 def _verdict_excludes(verdict: Any, allow_unknown: bool) -> str:
     """Why no task goes to a GPU with that verdict; empty if one may."""
-    if verdict == "ok" or (verdict == "unknown" and allow_unknown):
+    if verdict == OK or (verdict == UNKNOWN and allow_unknown):
         return ""
-    return "health not known" if verdict == "unknown" else f"health {verdict}"
+    return "health not known" if verdict == UNKNOWN else f"health {verdict}"
 
 
 def _scores(rows: Any, gpus: int, name: str) -> placement_links.Scores | None:
@@ -221,8 +222,8 @@ def _described_gpu(name: str, gpu: dict[str, Any], allow_unknown: bool) -> Gpu:
     if not isinstance(index, int) or isinstance(index, bool):
         raise BrokenNodes(f"{name}: a GPU has the index {index!r}, which is no whole number")
     verdict = gpu.get("verdict", "ok")
-    if verdict not in fleet.VERDICTS:
-        raise BrokenNodes(f"{name}: GPU {index} has the verdict {verdict!r}; there are {', '.join(fleet.VERDICTS)}")
+    if verdict not in VERDICTS:
+        raise BrokenNodes(f"{name}: GPU {index} has the verdict {verdict!r}; there are {', '.join(VERDICTS)}")
     return Gpu(
         index,
         str(gpu.get("uuid") or ""),

@@ -49,7 +49,7 @@ def test_verdicts_are_numbers():
     said = text(host)
     assert f'gpu_health_status{{uuid="{uuid(0)}",gpu="0",pci_address="0000:3b:00.0"}} 0\n' in said
     assert f'gpu_health_status{{uuid="{uuid(1)}",gpu="1",pci_address="0000:3c:00.0"}} 2\n' in said
-    assert 'code="ecc_uncorrected"} 2\n' in said
+    assert 'code="ecc_uncorrected",action="reset_gpu"} 2\n' in said
     assert "\ngpu_node_health_status 2\n" in said
 
 

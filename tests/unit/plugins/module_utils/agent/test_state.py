@@ -69,7 +69,7 @@ CORRUPT: dict[str, Callable[[bytes], bytes]] = {
     "a huge number": lambda text: text.replace(b'"boot":', b'"missed":1' + b"0" * 400 + b',"boot":', 1),
     "no number": lambda text: text.replace(b'"boot":', b'"sequence":NaN,"boot":', 1),
     "a verdict that is none": lambda text: text.replace(b'"verdict":"fatal"', b'"verdict":"good"'),
-    "faults without their parts": lambda text: text.replace(b'"remedy":', b'"x":'),
+    "faults without their parts": lambda text: text.replace(b'"good":', b'"x":'),
 }
 
 

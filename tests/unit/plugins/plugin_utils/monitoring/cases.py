@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import CODES
+
 Series = dict[str, str]
 
 
@@ -56,17 +58,17 @@ REGISTRY = {"host": "reg1", "instance": "reg1:9100", "job": "node"}
 PORTAL = {"host": "login1", "instance": "login1:9100", "job": "node"}
 GIB, TIB = 2**30, 2**40
 
-RESET = "Drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset."
+RESET = "Drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i GPU-1`; reboot the host if it cannot be reset."
 RESEAT = "Reseat the GPU and its cables at the next occasion; if it stays, try another slot, then replace the GPU."
 COOLING = "Check fans, filters, air flow and the temperature of the room, and whether other GPUs are hot too."
 
 
 def reason(code: str, value: str, where: dict[str, str] | None = None) -> Series:
-    return {named("gpu_health_reason", **(BUS if where is None else where), code=code): value}
+    return {named("gpu_health_reason", **coded(code, where)): value}
 
 
 def coded(code: str, where: dict[str, str] | None = None) -> dict[str, str]:
-    return {**(BUS if where is None else where), "code": code}
+    return {**(BUS if where is None else where), "code": code, "action": CODES[code].action}
 
 
 def disk(free: str, size: int = 100 * GIB, where: dict[str, str] | None = None) -> Series:

@@ -12,7 +12,7 @@ import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.publish import METRICS as AGENT_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.nightly import METRICS as BACKUP_METRICS
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import CODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import ACTIONS, CODES, remedy
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs import spool, store
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS as HOST_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.metrics import METRICS as RECONCILER_METRICS
@@ -192,12 +192,19 @@ def test_families_have_codes_that_there_are_and_are_degraded_by_default():
         assert CODES[code].verdict == "degraded"
 
 
+def told(alert, code, action):
+    """What the alert's template gives for a code and an action: the text of its first match."""
+    cases = re.findall(r"match `([^`]*)` \. }}(.*?){{ else", alert.remedy)
+    text = next(text for pattern, text in cases if re.search(pattern, f"{code} {action}"))
+    return re.sub(r"{{ with or .*?{{ end }}", " -i UUID", text)
+
+
 @pytest.mark.parametrize("code", CODES)
-def test_every_code_has_its_remedy_in_the_alert_when_it_is_fatal(code):
-    alert = rules.BY_NAME["HostGpusFatal" if CODES[code].scope == "node" else "GpuFatal"]
-    text = re.search(rf"match `\^\([^`]*\b{code}\b[^`]*\)\$` \$labels\.code }}}}(.*?){{{{", alert.remedy)
-    assert text is not None
-    assert text[1][1:] == CODES[code].remedy[1:] + "."
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_alert_has_the_remedy_of_the_reason(code, action):
+    fatal = "HostGpusFatal" if CODES[code].scope == "node" else "GpuFatal"
+    for name in (fatal, *matching(code)):
+        assert told(rules.BY_NAME[name], code, action)[1:] == remedy(code, action)[1:] + "."
 
 
 @pytest.mark.parametrize("inhibition", rules.INHIBITIONS, ids=lambda inhibition: inhibition.source)
