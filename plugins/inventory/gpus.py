@@ -18,7 +18,7 @@ description:
   - C(gpu_count_*) by the number of GPUs on the PCI bus, C(gpu_arch_*) by architecture, C(driver_branch_*) by the
     branch of the driver, C(cuda_*) by the newest CUDA that the driver runs (C(cuda_12_4)).
   - C(nvlink) has the hosts with an NVLink that is up, C(mig) those with a GPU in MIG mode.
-  - C(gpu_unhealthy) has the hosts with a known fault: a verdict that is degraded or fatal. Where facts have no
+  - C(gpu_unhealthy) has the hosts with a known fault, which is degraded or fatal. Where facts have no
     health report, it has those with GPUs that the driver cannot reach.
   - C(gpu_absent) has the hosts without a GPU, C(gpu_unknown) those without facts, with facts that cannot be used, or
     whose PCI bus could not be read.

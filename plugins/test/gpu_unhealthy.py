@@ -9,7 +9,7 @@ name: gpu_unhealthy
 short_description: Whether a node or a GPU is known to be unhealthy
 version_added: 0.1.0
 description:
-  - True if a fault is known: the verdict on the node or on one of its GPUs is V(degraded) or V(fatal).
+  - True if a fault is known, so that the verdict on the node or on one of its GPUs is V(degraded) or V(fatal).
   - A verdict that is not known is neither healthy nor unhealthy.
 options:
   _input:

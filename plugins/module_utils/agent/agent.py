@@ -16,6 +16,7 @@ import selectors
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -313,6 +314,7 @@ class Agent:
             raise
         except MISSHAPEN as failure:
             # What was remembered cannot be gone on with, although it had its form when it was read.
+            traceback.print_exc()
             self.state.put_aside(f"{type(failure).__name__}: {failure}")
             self.problems["state"] = one_line(self.state.lost)
             told = {"boot_id": self.boot_id, "health": self.report} if self.report else self._last()

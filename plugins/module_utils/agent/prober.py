@@ -22,7 +22,9 @@ from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml as nvml_errors
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml_messages
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import look_shape
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import child
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 
 LIBRARY = "libnvidia-ml.so"
 NAMES = tuple(f"{place}/{LIBRARY}.1" for place in ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib"))
@@ -253,11 +255,9 @@ class Prober:
             *lines, self._buffer = (self._buffer + chunk).split(b"\n")
             for line in lines:
                 try:
-                    message = json.loads(line)
-                    if not isinstance(message, dict):
-                        raise TypeError(type(message).__name__)
-                except (ValueError, RecursionError, TypeError):
-                    return [*messages, self._garbage()]
+                    message = look_shape.message(line, ANSWER_AT_MOST)
+                except Malformed as why:
+                    return [*messages, self._garbage(str(why))]
                 if "snapshot" in message:
                     self._answered, self.deadline = True, None
                     self._absolve()
@@ -266,16 +266,16 @@ class Prober:
                     self.deadline = None
                     return messages
             if len(self._buffer) > ANSWER_AT_MOST:
-                return [*messages, self._garbage()]
+                return [*messages, self._garbage("it does not end")]
         return messages
 
-    def _garbage(self) -> dict[str, Any]:
+    def _garbage(self, why: str) -> dict[str, Any]:
         self.kill()
         return {
             "error": nvml_messages.error(
                 None,
                 "garbage",
-                "the process that asks NVML answered with garbage",
+                f"the process that asks NVML answered with garbage: {why}",
                 "the NVML library is broken: reinstall the driver's libraries",
             )
         }

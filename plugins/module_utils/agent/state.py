@@ -162,7 +162,12 @@ def _record(one: Any, where: str) -> None:
         _fault(row, place)
     for row, place in _rows(one, "past", where):
         _fields(row, place, {"chain": int, "boot": int, "lifts": int})
-    _must(_part(one, "memory", where), dict, f"{where}.memory")
+    for row, place in _rows(one, "memory", where):
+        if place.endswith(".nvlinks_seen"):
+            for link in _must(row, list, place):
+                _must(link, int, place)
+        else:
+            _fields(row, place, {"count": int, "uptime": float})
     for row, place in _numbered(_part(one, "xids", where), f"{where}.xids"):
         _fields(row, place, {"count": int, "last": float})
     # What was seen in the last seconds, in the form of whichever version wrote it.

@@ -162,6 +162,15 @@ _NODE = (
         "inspect",
         "run `sudo nvidia-modprobe -c 0 -u`, or `gpuops up --tags driver` for the host",
     ),
+    Code(
+        "check_failed",
+        "node",
+        "a health check ends with an error of its own, so that what it would find is not known",
+        "every check",
+        "degraded",
+        "inspect",
+        "see the traceback in `sudo journalctl -u baremetal-gpu-agent`, and report it to the makers of the collection",
+    ),
 )
 
 _DEVICE = (

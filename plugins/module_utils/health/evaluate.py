@@ -20,6 +20,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import history as kept
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import look_shape
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy as policies
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import rules as health_rules
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import rules_node as health_rules_node
@@ -97,6 +98,8 @@ def _judge(
     at = look or now or {"time": time.time(), "uptime": time.clock_gettime(_BOOTTIME)}
     clock = Clock(at["time"], at["uptime"], history["boot"])
 
+    if look:
+        look = {**look, "devices": [look_shape.device(row) for row in look.get("devices") or ()]}
     kept.note_bus(history, look.get("pci") if look else bus)
     seen = _identify(look, history) if look else {}
     blamed = _blamed(look, history) if look else None
@@ -109,8 +112,8 @@ def _judge(
         if one is not None:
             kept.apply_event(one, event, clock, rules)
     if look:
-        _judge_devices(look, seen, blamed, history, clock, rules)
-        _judge_node(look, blamed, history, clock, rules)
+        errors = _judge_devices(look, seen, blamed, history, clock, rules)
+        _judge_node(look, blamed, errors, history, clock, rules)
     return _report(history, clock, rules), history
 
 
@@ -310,7 +313,9 @@ def _judge_devices(
     history: dict[str, Any],
     clock: Clock,
     policy: dict[str, Any],
-) -> None:
+) -> list[str]:
+    """Judges every GPU; what is returned are the checks that have failed themselves."""
+    errors: list[str] = []
     error = (look.get("driver") or {}).get("nvml_error")
     silent = bool(error)
     on_bus = {row["address"] for row in _own_gpus(look)}
@@ -346,10 +351,11 @@ def _judge_devices(
             one["boot"] = clock.boot
         if row is None:
             one["identity"]["index"] = None if not silent else one["identity"]["index"]
-        _take_in(one, gpu, clock, policy)
+        errors += _take_in(one, gpu, clock, policy)
+    return errors
 
 
-def _take_in(one: dict[str, Any], gpu: Gpu, clock: Clock, policy: dict[str, Any]) -> None:
+def _take_in(one: dict[str, Any], gpu: Gpu, clock: Clock, policy: dict[str, Any]) -> list[str]:
     answers = gpu.answers()
     one["answered"] = one["answered"] or answers
     one["missed"] = 0 if answers else one["missed"] + 1
@@ -366,10 +372,16 @@ def _take_in(one: dict[str, Any], gpu: Gpu, clock: Clock, policy: dict[str, Any]
     for code in EVENT_CODES:
         if code in DEVICE_CODES:
             kept.apply(one, code, Finding("ok" if answers and not sick else "unknown"), clock, policy)
+    return [finding.error for finding in found.values() if finding and finding.error]
 
 
 def _judge_node(
-    look: dict[str, Any], blamed: str | None, history: dict[str, Any], clock: Clock, policy: dict[str, Any]
+    look: dict[str, Any],
+    blamed: str | None,
+    errors: list[str],
+    history: dict[str, Any],
+    clock: Clock,
+    policy: dict[str, Any],
 ) -> None:
     node = history["node"]
     error = (look.get("driver") or {}).get("nvml_error")
@@ -388,6 +400,8 @@ def _judge_node(
         if code in NODE_CODES:
             state = "ok" if well and switched else "unknown" if switched or not well else "not_applicable"
             kept.apply(node, code, Finding(state), clock, policy)
+    errors += [finding.error for finding in found.values() if finding and finding.error]
+    kept.apply(node, "check_failed", health_rules_node.check_failed(errors), clock, policy)
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

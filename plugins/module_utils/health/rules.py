@@ -3,17 +3,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The health checks of one GPU: what a look at it says, without regard to earlier verdicts.
 
-A rule takes a GPU and returns a Finding, or raises NoFinding where there is nothing to say. Debouncing, recovery and
-escalation are health_history.py's.
+A rule takes a GPU and returns a Finding, or raises NoFinding where there is nothing to say. What it reads has its shape
+(see look_shape.py), so anything else that it raises is an error of the rule: the others are made all the same, and the
+host has the reason `check_failed`. Debouncing, recovery and escalation are history.py's.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log.xid_table import (
     RECOVERY_ACTIONS,
     RECOVERY_NAMES,
@@ -24,21 +28,23 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log.xid_table
 INSUFFICIENT_POWER, LOST, RESET_REQUIRED = 8, 15, 16
 # nvmlClocksEventReason* of nvml.h.
 HW_SLOWDOWN, HW_THERMAL, HW_POWER_BRAKE = 0x8, 0x40, 0x80
-# NVML has the largest number there is for "not available".
-NO_COUNT = 2**63
 # No rate is taken over less.
 RATE_SPAN_S = 60.0
 
 
 @dataclass
 class Finding:
-    """What one check found. `value` and `threshold` are in the unit that the text names."""
+    """What one check found. `value` and `threshold` are in the unit that the text names.
+
+    `error` is of a check that failed itself, whose state is unknown.
+    """
 
     state: str
     value: Any = None
     threshold: Any = None
     text: str = ""
     action: str | None = None
+    error: str = ""
 
 
 class NoFinding(Exception):
@@ -80,31 +86,11 @@ class Gpu:
             return reading["value"]
         raise NoFinding("not_applicable" if reading.get("state") == "not_applicable" else "unknown")
 
-    def boolean(self, key: str) -> bool:
-        """A reading that is a yes or no."""
-        value = self.value(key)
-        if not isinstance(value, bool):
-            raise NoFinding("unknown")
-        return value
-
-    def _part(self, key: str, name: str) -> Any:
+    def part(self, key: str, name: str) -> Any:
+        """One part of a reading that has several; not applicable where the GPU does not tell it."""
         value = self.value(key).get(name)
         if value is None:
             raise NoFinding("not_applicable")
-        return value
-
-    def number(self, key: str, name: str) -> int:
-        """A count, one part of a reading that has several; not applicable where the GPU does not tell it."""
-        value = self._part(key, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < NO_COUNT:
-            raise NoFinding("unknown")
-        return value
-
-    def flag(self, key: str, name: str) -> bool:
-        """A yes or no, as `number`."""
-        value = self._part(key, name)
-        if not isinstance(value, bool):
-            raise NoFinding("unknown")
         return value
 
     def threshold(self, name: str) -> Any:
@@ -218,17 +204,17 @@ def gpu_error(gpu: Gpu) -> Finding:
 
 
 def ecc_uncorrected(gpu: Gpu) -> Finding:
-    count, most = gpu.number("ecc_volatile", "uncorrected"), gpu.threshold("ecc_volatile_uncorrected")
+    count, most = gpu.part("ecc_volatile", "uncorrected"), gpu.threshold("ecc_volatile_uncorrected")
     return _when(count > most, count, most, f"{count} uncorrected memory errors since the driver was loaded")
 
 
 def ecc_sram_uncorrected(gpu: Gpu) -> Finding:
-    count, most = gpu.number("ecc_sram", "volatile_uncorrected"), gpu.threshold("ecc_sram_uncorrected")
+    count, most = gpu.part("ecc_sram", "volatile_uncorrected"), gpu.threshold("ecc_sram_uncorrected")
     return _when(count > most, count, most, f"{count} uncorrected SRAM errors since the driver was loaded")
 
 
 def ecc_sram_threshold(gpu: Gpu) -> Finding:
-    over = gpu.flag("ecc_sram", "threshold_exceeded")
+    over = gpu.part("ecc_sram", "threshold_exceeded")
     return _when(over, over, False, "the SRAM has had more errors than NVIDIA allows")
 
 
@@ -236,7 +222,7 @@ def _remapped(gpu: Gpu, name: str) -> bool:
     if "geforce" in str(gpu.row.get("slug") or ""):
         # GeForce has no spare rows; some answer all the same.
         raise NoFinding("not_applicable")
-    return gpu.flag("remapped_rows", name)
+    return bool(gpu.part("remapped_rows", name))
 
 
 def row_remap_pending(gpu: Gpu) -> Finding:
@@ -250,24 +236,24 @@ def row_remap_failed(gpu: Gpu) -> Finding:
 
 
 def retired_pages_pending(gpu: Gpu) -> Finding:
-    pending = gpu.flag("retired_pages", "pending")
+    pending = gpu.part("retired_pages", "pending")
     return _when(pending, pending, False, "a page of memory waits to be retired when the driver is loaded next")
 
 
 def retired_pages_limit(gpu: Gpu) -> Finding:
-    count = gpu.number("retired_pages", "single_bit") + gpu.number("retired_pages", "double_bit")
+    count = gpu.part("retired_pages", "single_bit") + gpu.part("retired_pages", "double_bit")
     limit = gpu.threshold("retired_pages")
     return _when(count >= limit, count, limit, f"{count} pages of memory are retired")
 
 
 def memory_unrepairable(gpu: Gpu) -> Finding:
-    bad = gpu.boolean("memory_unrepairable")
+    bad = gpu.value("memory_unrepairable")
     return _when(bad, bad, False, "the GPU says that its memory has faults that cannot be repaired")
 
 
 def memory_repair_pending(gpu: Gpu) -> Finding:
     parts = {"channel_pending": "a channel of its memory", "tpc_pending": "a part of its compute units"}
-    pending = [name for name in parts if gpu.flag("memory_repair", name)]
+    pending = [name for name in parts if gpu.part("memory_repair", name)]
     waits = " and ".join(parts[name] for name in pending)
     return _when(bool(pending), pending, [], f"{waits} waits for a reset to be repaired")
 
@@ -278,8 +264,6 @@ def memory_repair_pending(gpu: Gpu) -> Finding:
 def gpu_recovery_action(gpu: Gpu) -> Finding:
     """What the driver wants done, for whatever reason: it stands here when the log has rolled over."""
     wanted = gpu.value("recovery_action")
-    if isinstance(wanted, bool) or not isinstance(wanted, int):
-        raise NoFinding("unknown")
     if wanted == 0:
         return Finding("ok", 0, 0)
     name = RECOVERY_NAMES.get(wanted, f"one that is not known, number {wanted}")
@@ -332,22 +316,22 @@ def temperature_limit(gpu: Gpu) -> Finding:
 
 
 def pcie_width(gpu: Gpu) -> Finding:
-    width, most = gpu.number("pcie", "width"), gpu.number("pcie", "width_max")
+    width, most = gpu.part("pcie", "width"), gpu.part("pcie", "width_max")
     return _when(width < most, width, most, f"the PCIe link has {width} of {most} lanes")
 
 
 def pcie_generation(gpu: Gpu) -> Finding:
-    generation, most = gpu.number("pcie", "generation"), gpu.number("pcie", "generation_max")
+    generation, most = gpu.part("pcie", "generation"), gpu.part("pcie", "generation_max")
     if generation >= most:
         return Finding("ok", generation, most)
-    if gpu.number("utilization_percent", "gpu") < gpu.threshold("load_percent"):
+    if gpu.part("utilization_percent", "gpu") < gpu.threshold("load_percent"):
         # An idle link slows down to save power, which says nothing.
         raise NoFinding("not_applicable")
     return Finding("fail", generation, most, f"the PCIe link is at generation {generation} of {most} under load")
 
 
 def pcie_replays(gpu: Gpu) -> Finding:
-    generation, lanes = gpu.number("pcie", "generation_max"), gpu.number("pcie", "width")
+    generation, lanes = gpu.part("pcie", "generation_max"), gpu.part("pcie", "width")
     per_lane = gpu.threshold("pcie_replays_per_lane").get(str(generation))
     if per_lane is None:
         raise NoFinding("not_applicable")
@@ -445,7 +429,7 @@ def fabric_unhealthy(gpu: Gpu) -> Finding:
 
 def persistence_mode(gpu: Gpu) -> Finding:
     wanted = gpu.policy["expected"]["persistence_mode"]
-    mode = gpu.boolean("persistence_mode")
+    mode = gpu.value("persistence_mode")
     if wanted is None:
         raise NoFinding("not_applicable")
     return _when(mode != wanted, mode, wanted, f"persistence mode is {_on(mode)}")
@@ -483,7 +467,7 @@ def mig_mode(gpu: Gpu) -> Finding:
 
 
 def inforom_corrupt(gpu: Gpu) -> Finding:
-    valid = gpu.boolean("inforom_valid")
+    valid = gpu.value("inforom_valid")
     return _when(not valid, valid, True, "the InfoROM is corrupt")
 
 
@@ -547,19 +531,36 @@ READ: dict[str, Rule] = {
 }
 
 
-def _find(rule: Rule, gpu: Gpu) -> Finding | None:
+def failed(code: str, error: Exception) -> Finding:
+    """What a check finds that fails itself. Each place is told once, with the traceback, on standard error."""
+    import traceback
+
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(frame.filename)}:{frame.lineno}"
+    if where not in _SAID:
+        _SAID.add(where)
+        traceback.print_exception(type(error), error, error.__traceback__)
+    return Finding("unknown", error=one_line(f"{code}: {type(error).__name__}: {error} ({where})", 200))
+
+
+_SAID: set[str] = set()
+
+
+def find(code: str, check: Callable[[], Finding]) -> Finding | None:
+    """What a check finds; None for one that was not asked in this look."""
     try:
-        return rule(gpu)
+        return check()
     except NoFinding as no:
         return Finding(no.state) if no.state else None
-    except (AttributeError, KeyError, TypeError, ValueError):
-        # What a broken library answers is of no use to this check, and must not keep the others from being made.
-        return Finding("unknown")
+    except Exception as error:
+        return failed(code, error)
 
 
 def findings(gpu: Gpu) -> dict[str, Finding | None]:
-    """What every check finds; None for one that was not asked in this look."""
-    found = {code: _find(rule, gpu) for code, rule in REACHED.items()}
+    """What every check of a GPU finds."""
+    found = {code: find(code, partial(rule, gpu)) for code, rule in REACHED.items()}
     sensible = gpu.answers()
-    found.update({code: _find(rule, gpu) if sensible else Finding("unknown") for code, rule in READ.items()})
+    found.update(
+        {code: find(code, partial(rule, gpu)) if sensible else Finding("unknown") for code, rule in READ.items()}
+    )
     return found

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.rules import Finding
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.rules import Finding, find
 
 # What stands in `driver.nvml_error` -> the check that it fails; by NVML's code, or by name where NVML gave none.
 _BY_CODE = {9: "driver_not_loaded", 12: "driver_library_missing", 18: "driver_library_mismatch"}
@@ -55,24 +56,25 @@ def findings(
 ) -> dict[str, Finding | None]:
     """What every check of the host finds. `has_gpus`: it has GPUs that the driver should drive, or had. `blamed`:
     that the look failed is one GPU's fault."""
-    found: dict[str, Finding | None] = {}
+    checks = {
+        **{code: partial(_driver, code, look, has_gpus, blamed) for code in _DRIVER_CHECKS},
+        "gpu_count": partial(_count, look, policy),
+        "fabric_manager_down": partial(_fabric_manager, look, policy),
+        "node_device_file_missing": partial(_device_files, look, has_gpus),
+    }
+    return {code: find(code, check) for code, check in checks.items()}
+
+
+def _driver(code: str, look: dict[str, Any], has_gpus: bool, blamed: bool) -> Finding:
+    if not has_gpus:
+        return Finding("not_applicable")
     error = (look.get("driver") or {}).get("nvml_error")
     # As long as the others can be asked without the GPU, it is not the host's fault.
     guilty = None if error and blamed and not error.get("stuck") else failed_check(error)
-    for code in _DRIVER_CHECKS:
-        if not has_gpus:
-            found[code] = Finding("not_applicable")
-        elif error and code == guilty:
-            text = f"NVML cannot be asked: {error.get('text')}"
-            found[code] = Finding("fail", error.get("code") or error.get("name"), None, text)
-        else:
-            found[code] = Finding("ok" if not error or code in _PASSED.get(error.get("code"), ()) else "unknown")
-    found["gpu_count"] = _count(look, policy)
-    found["fabric_manager_down"] = _fabric_manager(look, policy)
-    # Without its driver a GPU has no files, and the driver is what is to be mended.
-    driven = bool((look.get("driver") or {}).get("loaded"))
-    found["node_device_file_missing"] = _device_files(look, driven) if has_gpus else Finding("not_applicable")
-    return found
+    if error and code == guilty:
+        text = f"NVML cannot be asked: {error.get('text')}"
+        return Finding("fail", error.get("code") or error.get("name"), None, text)
+    return Finding("ok" if not error or code in _PASSED.get(error.get("code"), ()) else "unknown")
 
 
 def _count(look: dict[str, Any], policy: dict[str, Any]) -> Finding:
@@ -101,14 +103,17 @@ def _fabric_manager(look: dict[str, Any], policy: dict[str, Any]) -> Finding:
     return Finding("fail", False, True, "nvidia-fabricmanager does not run")
 
 
-def _device_files(look: dict[str, Any], driven: bool) -> Finding:
+def _device_files(look: dict[str, Any], has_gpus: bool) -> Finding:
     """Files such as /dev/nvidia0 belong to a GPU and are judged there."""
+    if not has_gpus:
+        return Finding("not_applicable")
     files = {
         path: there
         for path, there in (look.get("device_files") or {}).items()
         if not path.rsplit("/nvidia", 1)[-1].isdigit()
     }
-    if not files or not driven:
+    # Without its driver a GPU has no files, and the driver is what is to be mended.
+    if not files or not (look.get("driver") or {}).get("loaded"):
         return Finding("unknown")
     missing = sorted(path for path, there in files.items() if not there)
     return Finding(
@@ -117,3 +122,10 @@ def _device_files(look: dict[str, Any], driven: bool) -> Finding:
         [],
         f"missing or with a wrong number: {', '.join(missing)}" if missing else "",
     )
+
+
+def check_failed(errors: list[str]) -> Finding:
+    """`errors` are those of the checks themselves, of the host and of its GPUs."""
+    told = list(dict.fromkeys(errors))
+    text = f"a check fails by an error of its own, and what it would find is not known: {'; '.join(told[:3])}"
+    return Finding("fail" if told else "ok", len(told), 0, text)

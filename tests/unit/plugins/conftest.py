@@ -6,9 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import rules
 from tests.unit.plugins.fake_host import FakeHost
 from tests.unit.plugins.service_account import Account, shadow_in
 from tests.unit.plugins.simulated_host import SIMULATORS, Looker, SimulatedHost
+
+
+@pytest.fixture(autouse=True)
+def _errors_of_checks_surface(request, monkeypatch):
+    """On a host an error in a health check is told, and the other checks go on. In a test it is raised."""
+
+    def failed(_code, error):
+        raise error
+
+    if "checks_may_fail" not in request.fixturenames:
+        monkeypatch.setattr(rules, "failed", failed)
+
+
+@pytest.fixture
+def checks_may_fail():
+    """For a test of what a host does with such an error."""
 
 
 @pytest.fixture

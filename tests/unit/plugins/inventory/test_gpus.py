@@ -161,7 +161,7 @@ def test_the_filter_names_what_is_wrong(site):
     site.write_plugin(
         "snapshot: .gpus.jsonl", "strict: true", "compose: {x: gpu | baremetal.gpu.select_gpus(verdict='healthy')}"
     )
-    assert "verdict is 'healthy'; there are ok, degraded, fatal, unknown" in site.failure()
+    assert "verdict is 'healthy'; there are ok, degraded, unknown, fatal" in site.failure()
 
 
 def test_facts_are_no_templates(site):

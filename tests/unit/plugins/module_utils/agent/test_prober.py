@@ -15,6 +15,20 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import prober as agent_prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.prober import Prober
+from tests.unit.plugins.health_host import Host, address, uuid
+
+
+EVENT = {
+    "kind": "nvml_xid",
+    "uuid": uuid(0),
+    "pci_address": address(0),
+    "xid": 79,
+    "text": "NVML reports Xid 79",
+    "sequence": None,
+    "uptime": 12.5,
+    "boot_id": None,
+    "detail": {},
+}
 
 
 class Reader:
@@ -24,7 +38,7 @@ class Reader:
     avoid: dict[int, dict[str, Any]]
 
     def read(self, slow: bool = False) -> dict[str, Any]:
-        return {"time": 1.0, "slow": slow, "process": os.getpid(), "devices": []}
+        return {**Host(0).snapshot(), "slow": slow, "process": os.getpid()}
 
     def events(self, _wait_ms: int) -> Iterator[dict[str, Any]]:
         return iter(())
@@ -65,15 +79,15 @@ class HangingOver(Reader):
                 self.trace.note(gpu, "power_w")
                 if gpu == 1 and self.sick.exists():
                     time.sleep(3600)
-        return {"time": 1.0, "avoided": sorted(self.avoid), "devices": []}
+        return {**Host(0).snapshot(), "avoided": sorted(self.avoid)}
 
 
 class Watching(Reader):
     def read(self, slow: bool = False) -> dict[str, Any]:
-        return {"time": 1.0, "devices": [{}]}
+        return Host().snapshot()
 
     def events(self, _wait_ms: int) -> Iterator[dict[str, Any]]:
-        yield {"kind": "nvml_xid", "xid": 79}
+        yield EVENT
 
 
 @pytest.fixture
@@ -242,7 +256,7 @@ def test_events_of_nvml_come_by_themselves(prober):
     one = prober(Watching)
     one.ask(slow=False)
     messages = hear(one, wanted=2)
-    assert [message for message in messages if "event" in message] == [{"event": {"kind": "nvml_xid", "xid": 79}}]
+    assert [message for message in messages if "event" in message] == [{"event": EVENT}]
 
 
 def test_another_library_at_the_same_path_is_noticed(tmp_path):

@@ -136,7 +136,8 @@ def test_a_counter_of_64_bits_is_known_after_a_restart(tmp_path):
     path = str(tmp_path / "state.json")
     host = Host()
     host.look()
-    history = {**host.history, "node": {**host.history["node"], "memory": {"count": 2**64 - 1}}}
+    memory = {"pcie_replays": {"count": 2**64 - 1, "uptime": 5.0}}
+    history = {**host.history, "node": {**host.history["node"], "memory": memory}}
     State(path).save(history)
     state = State(path)
     assert state.load() == history

@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import codes as health_codes
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
-from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy, rules, rules_node
 from tests.unit.plugins.health_host import READINGS, Host, address, error, uuid
 from tests.unit.plugins.module_utils.health.health_cases import CASES, NEEDS_HISTORY
 
@@ -49,7 +49,7 @@ def test_a_host_without_gpus_is_ok():
 
 
 def test_every_code_that_a_look_can_set_has_a_case():
-    shown = {case.code for case in CASES} | {"pcie_replays", "nvlink_errors"}
+    shown = {case.code for case in CASES} | {"pcie_replays", "nvlink_errors", "check_failed"}
     assert shown | set(health_codes.EVENT_CODES) == set(health_codes.CODES)
 
 
@@ -374,6 +374,48 @@ def test_garbage_for_a_reading_stops_nothing(key, garbage):
     host.change("ecc_volatile", device=1, uncorrected=4)
     host.look(3)
     assert host.codes(1) == ["ecc_uncorrected"]
+
+
+def _misspelt(_gpu):
+    return {}["slowdwon"]
+
+
+@pytest.mark.usefixtures("checks_may_fail")
+def test_an_error_of_a_check_is_told_and_the_other_checks_go_on(monkeypatch, capfd):
+    monkeypatch.setitem(rules.READ, "pcie_width", _misspelt)
+    monkeypatch.setattr(rules_node, "_count", lambda _look, _policy: len(None))
+    host = Host(gpus=2)
+    host.change("ecc_volatile", uncorrected=4)
+    host.look(3)
+    assert [host.gpu(number)["verdict"] for number in (0, 1)] == ["fatal", "ok"]
+    assert host.gpu(1)["checks"]["pcie_width"] == "unknown"
+    reason = host.reason("check_failed", None)
+    assert (reason["verdict"], reason["evidence"]["value"]) == ("degraded", 2)
+    assert "pcie_width: KeyError: 'slowdwon' (test_evaluate.py:" in reason["text"]
+    assert "gpu_count: TypeError:" in reason["text"]
+    # With its traceback, and once.
+    said = capfd.readouterr().err
+    assert said.count("in _misspelt") == said.count("KeyError: 'slowdwon'") == 1
+
+
+@pytest.mark.usefixtures("checks_may_fail")
+def test_an_error_of_a_check_ends_no_fault_and_is_over_when_the_check_is_mended(monkeypatch):
+    host = Host()
+    host.change("pcie", width=8)
+    host.look(3)
+    with monkeypatch.context() as broken:
+        broken.setitem(rules.READ, "pcie_width", _misspelt)
+        host.look(10)
+        assert (host.codes(), host.codes(None)) == (["pcie_width"], ["check_failed"])
+    host.change("pcie", width=16)
+    host.look(3)
+    assert host.report["verdict"] == "ok"
+
+
+def test_an_error_of_a_check_is_an_error_of_its_test(monkeypatch):
+    monkeypatch.setitem(rules.READ, "pcie_width", _misspelt)
+    with pytest.raises(KeyError, match="slowdwon"):
+        Host().look()
 
 
 def test_a_reading_that_says_lost_loses_the_gpu():

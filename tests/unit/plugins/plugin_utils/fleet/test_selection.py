@@ -81,7 +81,7 @@ def test_no_gpus(none):
         (MIXED, {"memory_mib_max": -1}, "memory_mib_max is -1"),
         (MIXED, {"memory_mib_min": True}, "memory_mib_min is True"),
         (MIXED, {"memory_mib_min": 1.5}, "memory_mib_min is 1.5"),
-        (MIXED, {"verdict": "healthy"}, "'healthy'; there are ok, degraded, fatal, unknown"),
+        (MIXED, {"verdict": "healthy"}, "'healthy'; there are ok, degraded, unknown, fatal"),
         (MIXED, {"architecture": 8}, "architecture is 8"),
         ("a100", {}, "not a str"),
         (None, {}, "not a NoneType"),
