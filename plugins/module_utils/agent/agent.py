@@ -28,6 +28,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent.state import S
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.told import Told
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml_messages, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import look_shape
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import PolicyError
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
@@ -240,6 +241,10 @@ class Agent:
                 look = message["snapshot"]
                 succeeded = self.probe["time"] if snapshot.refused(look) else look["time"]
                 self.probe = {"error": None, "seconds": message["seconds"], "time": succeeded}
+                senseless = look_shape.senseless(look)
+                self.problems.pop("answers", None)
+                if senseless:
+                    self.problems["answers"] = one_line(f"NVML answers nonsense: {'; '.join(senseless[:3])}")
                 self._judge(look, [])
             elif "event" in message:
                 self._judge(None, [message["event"]])

@@ -124,6 +124,16 @@ def device(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "readings": {key: _checked(key, reading) for key, reading in readings.items() if key in READINGS}}
 
 
+def senseless(look: dict[str, Any]) -> list[str]:
+    """The answers of NVML that mean nothing, and why; the checks that need them are unknown."""
+    return [
+        f"GPU {row['index']}: {key}: {reading.get('text')}"
+        for row in look["devices"]
+        for key, reading in device(row)["readings"].items()
+        if reading.get("state") == "unknown" and reading.get("code") is None
+    ]
+
+
 def _checked(key: str, reading: dict[str, Any]) -> dict[str, Any]:
     if reading.get("value") is None:
         return reading

@@ -216,8 +216,10 @@ def test_garbage_is_no_verdict_on_the_other_gpu_and_stops_nothing(agent):
     one.after_looks(8)
     assert one.verdicts()[0] == "ok"
     assert one.reasons() == []
+    (problem,) = one.told()["agent"]["problems"]
+    assert problem.startswith("NVML answers nonsense: GPU 1: ")
     one.fault()
-    one.until(lambda: one.verdicts() == ["ok", "ok"])
+    one.until(lambda: one.verdicts() == ["ok", "ok"] and one.told()["agent"]["problems"] == [])
 
 
 def test_an_xid_is_fatal_until_it_is_cleared_and_is_not_forgotten_by_a_killed_agent(agent):

@@ -17,7 +17,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent import prober 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.prober import Prober
 from tests.unit.plugins.health_host import Host, address, uuid
 
-
 EVENT = {
     "kind": "nvml_xid",
     "uuid": uuid(0),

@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import codes as health_codes
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
-from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy, rules, rules_node
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import look_shape, policy, rules, rules_node
 from tests.unit.plugins.health_host import READINGS, Host, address, error, uuid
 from tests.unit.plugins.module_utils.health.health_cases import CASES, NEEDS_HISTORY
 
@@ -374,6 +374,10 @@ def test_garbage_for_a_reading_stops_nothing(key, garbage):
     host.change("ecc_volatile", device=1, uncorrected=4)
     host.look(3)
     assert host.codes(1) == ["ecc_uncorrected"]
+    # Where the checks of it are unknown, it is told why.
+    told = " ".join(look_shape.senseless(host.snapshot()))
+    unknown = set(host.gpu()["checks"].values()) & {"unknown"}
+    assert not unknown or f"GPU 0: {key}: {key}" in told
 
 
 def _misspelt(_gpu):
