@@ -17,6 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import maintenance
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Unclear
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
 # Beyond the minutes of the load: its beginning, the copies, and the pairs.
@@ -44,7 +45,10 @@ def hold(
         release(run, name)
         sleep(LEFT_S)
     row = maintenance.find(slurm, node)
-    minors = slurm.minors().get(node, [])
+    try:
+        minors = slurm.gres().minors(node)
+    except Unclear as why:
+        return _nothing(str(why))
     unused = [minor for position, minor in enumerate(minors) if position not in row["used"]]
     if row["drained"]:
         return {"job": None, "minors": unused, "why": ""}

@@ -56,6 +56,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accoun
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Found
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import ENDED, RUNS, WAITS, Job, Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import container, gpus
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import GPUS_AT_MOST
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Wanted
 
 DOCKER = "/usr/bin/docker"
@@ -264,7 +265,7 @@ def host_gpus(root: str = "/") -> list[dict[str, Any]]:
         minors = [int(found[1]) for found in (re.fullmatch("/dev/nvidia([0-9]{1,4})", one) for one in paths) if found]
         if len(minors) == 1:
             names[minors[0]] = name
-    addresses = map(os.path.basename, glob.glob(below(root, "proc/driver/nvidia/gpus/*"))[: gpus.GPUS_AT_MOST])
+    addresses = map(os.path.basename, glob.glob(below(root, "proc/driver/nvidia/gpus/*"))[:GPUS_AT_MOST])
     written = {row.get("minor"): row for row in (driver.gpu(address, root) for address in addresses)}
     judged, _why = gpus.judged(sorted(names), root)
     return [
@@ -273,7 +274,7 @@ def host_gpus(root: str = "/") -> list[dict[str, Any]]:
             "minor": one.minor,
             "model": nvml_messages.slug(written.get(one.minor, {}).get("name", "")),
             "uuid": written.get(one.minor, {}).get("uuid"),
-            "fault": "; ".join(f"{why.code}: {why.text}" for why in one.reasons) if one.verdict == "fatal" else "",
+            "fault": "; ".join(f"{why.code}: {why.text}" for why in one.reasons) if one.is_fatal else "",
         }
         for one in judged
     ]

@@ -35,6 +35,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import be
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import identity, samples
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus as slurm_gpus
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import GPUS_AT_MOST, Unclear
 
 # How often GPUs are looked at: what they did is known for the last second only.
 LOOK_S = 10.0
@@ -169,7 +170,7 @@ def failed_gpus(environment: Mapping[str, str], root: str = "/") -> list[dict[st
     """The session's GPUs that the host's agent has found out of order: {gpu, code}, a row for each reason."""
     try:
         judged, _why = slurm_gpus.judged(own_minors(environment, root), root)
-    except slurm_gpus.Unclear:
+    except Unclear:
         return []
     return [{"gpu": one.name, "code": reason.code} for one in judged for reason in one.reasons][
         : samples.FAILED_AT_MOST
@@ -183,7 +184,7 @@ def own_minors(environment: Mapping[str, str], root: str = "/") -> list[int]:
     """
     if "SLURMD_NODENAME" in environment:
         return slurm_gpus.minors(environment.get("SLURM_JOB_GPUS", ""), environment["SLURMD_NODENAME"], root)
-    there = glob.glob(below(root, "dev/nvidia[0-9]*"))[: slurm_gpus.GPUS_AT_MOST]
+    there = glob.glob(below(root, "dev/nvidia[0-9]*"))[:GPUS_AT_MOST]
     own = [os.path.basename(path)[len("nvidia") :] for path in there if os.access(path, os.R_OK | os.W_OK)]
     return sorted(int(number) for number in own if number.isdecimal())
 

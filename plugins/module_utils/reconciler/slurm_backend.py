@@ -13,8 +13,15 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.backend i
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.memory import empty
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Step
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import FENCE_MARK, Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Gres
 
 OUT = ("drained", "silent")
+
+
+def _minors(gres: Gres, row: Mapping[str, Any]) -> list[int] | None:
+    """The minors of a node's GPUs by position; None where gres.conf does not tell those that slurmctld gives out."""
+    found = gres.known(row["name"])
+    return found if len(found) == row["gpus"] else None
 
 
 class SlurmBackend:
@@ -27,13 +34,13 @@ class SlurmBackend:
         self, verdicts: Mapping[str, Mapping[str, Any]], memories: Mapping[str, Memory], say: Say
     ) -> dict[str, Seen]:
         # Holders after the nodes: one that started meanwhile has its GPU, and the node has not lost a free core to it.
-        minors, guards, nodes = self.slurm.minors(), self.slurm.guards(), self.slurm.nodes()
+        gres, guards, nodes = self.slurm.gres(), self.slurm.guards(), self.slurm.nodes()
         holders = self.slurm.holders()
         seen = {}
         for name, row in nodes.items():
             there: dict[str, Any] = {
                 **{key: row[key] for key in ("used", "free_cpus", "drained", "silent", "reason")},
-                "minors": minors.get(name, []),
+                "minors": _minors(gres, row),
                 "guard": guards.get(name),
                 "holders": [one for one in holders if one.node == name],
                 "users": [],

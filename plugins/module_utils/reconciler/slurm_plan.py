@@ -18,8 +18,9 @@ does every fault where the policy says so.
 
 Nothing has to be remembered of a step: guards, holders and drains of ours have names that tell what they are, so a
 step that was cut is judged by what slurmctld has. A node's row has `slurm`: {minors, used, free_cpus, drained, silent,
-reason, guard: when it ends or null, holders: [Holder], users: [Job]}, with positions in the order of gres.conf. `users`
-are asked for where a bad GPU is in use. All times are Unix seconds.
+reason, guard: when it ends or null, holders: [Holder], users: [Job]}, with positions in the order of gres.conf, and
+`minors` null where that does not tell them. `users` are asked for where a bad GPU is in use. All times are in Unix
+seconds.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def faults_of(known: Memory, verdict: Mapping[str, Any] | None, counts: Mapping[
     return {"boot_id": verdict.get("boot_id"), "minors": minors, "bad": bad, "node": list(gpus.fatal.get("node", ()))}
 
 
-def places(known: Memory, minors: Sequence[int]) -> tuple[dict[int, str], str]:
+def places(known: Memory, minors: Sequence[int] | None) -> tuple[dict[int, str], str]:
     """(position -> what is wrong with the GPU there, why the whole node is to be out)."""
     found: dict[int, str] = {}
     whole = [", ".join(known["node"])] if known["node"] else []
@@ -90,6 +91,8 @@ def places(known: Memory, minors: Sequence[int]) -> tuple[dict[int, str], str]:
         text = f"{key} ({', '.join(row['codes'])})"
         if row["minor"] is None:
             whole.append(f"{text}, whose device file is not known")
+        elif minors is None:
+            whole.append(f"{text}, whose place in gres.conf is not known")
         elif row["minor"] in minors:
             found[minors.index(row["minor"])] = text
     return found, "; ".join(whole)
@@ -141,6 +144,8 @@ def _decide(memory: Memory, node: Node, policy: Policy, now: float) -> Decision:
     ours = there["reason"].startswith(FENCE_MARK)
     if there["drained"] and ours and node.verdict is not None and (there["guard"] or not bad):
         return _step("resume", "what took the whole host out is over", memory)
+    if there["minors"] is None:
+        return Decision(None, "gres.conf does not tell its GPUs, so what keeps jobs off them stays")
     return _gpus(memory, node, policy, bad, now)
 
 

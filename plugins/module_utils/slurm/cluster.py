@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import diagnosis
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER, Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Gres
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.queue import QueuedJob
 
 
@@ -19,19 +20,19 @@ def is_holder(job: QueuedJob) -> bool:
     return job.user == USER and job.partition == PARTITION
 
 
-def minors(job: QueuedJob, node: str, listed: Mapping[str, Sequence[int]]) -> list[int | None]:
+def minors(job: QueuedJob, node: str, listed: Gres) -> list[int | None]:
     """The minor of each of a job's GPUs on a node; None for one that is not known.
 
-    :param listed: node -> minors of its GPUs by position in gres.conf.
+    :param listed: the minors of nodes' GPUs by position.
     """
     count, positions = job.nodes[node]
-    there = listed.get(node, ())
+    there = listed.known(node)
     if positions is None or len(positions) != count:
         return [None] * count
     return [there[one] if one < len(there) else None for one in positions]
 
 
-def job_row(job: QueuedJob, listed: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+def job_row(job: QueuedJob, listed: Gres) -> dict[str, Any]:
     return {
         "id": job.id,
         "name": job.name,
@@ -98,7 +99,7 @@ def count(slurm: Slurm) -> dict[str, Any]:
     Jobs that wait are not read, however many they are: `waiting` has their number by partition and reason. `stuck` are
     nodes with holders that do not start, and why.
     """
-    nodes, guards, jobs, listed = slurm.nodes(), slurm.guards(), slurm.jobs(), slurm.minors()
+    nodes, guards, jobs, listed = slurm.nodes(), slurm.guards(), slurm.jobs(), slurm.gres()
     partitions = users_partitions(slurm)
     return {
         "nodes": node_rows(nodes, partitions, guards, jobs),
@@ -123,7 +124,7 @@ def read(slurm: Slurm, about: Collection[str] = ()) -> dict[str, Any]:
     partitions = users_partitions(slurm)
     waiting, total = slurm.waiting()
     theirs = [one for one in waiting if not is_holder(one)]
-    listed = slurm.minors()
+    listed = slurm.gres()
     rows = node_rows(nodes, partitions, guards, jobs)
     problems = diagnosis.holder_problems(slurm.holders())
     if about:

@@ -30,6 +30,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import re
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import queue, state
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import BYTES_AT_MOST, Gres
 
 PARTITION = "gpuops"
 # Of the holders, where the cluster has accounting.
@@ -180,14 +181,9 @@ class Slurm:
         _status, out, _error = self._run(["/usr/bin/scontrol", "ping"], None, self._timeout_s)
         return {name: state == "UP" for name, state in _CONTROLLER.findall(out)}
 
-    def minors(self) -> dict[str, list[int]]:
-        """Of each node, the minors of its GPUs' device files by position."""
-        found: dict[str, list[int]] = {}
-        for line in read_text(self._gres_conf).splitlines():
-            row = re.match(r"NodeName=(\S+) Name=gpu .*File=/dev/nvidia(\d{1,4})(?:\s|$)", line)
-            if row:
-                found.setdefault(row[1], []).append(int(row[2]))
-        return found
+    def gres(self) -> Gres:
+        """The device files of the nodes' GPUs."""
+        return Gres(read_text(self._gres_conf, BYTES_AT_MOST))
 
     def guards(self) -> dict[str, float]:
         """Nodes with a guard, and when it ends, in Unix seconds."""

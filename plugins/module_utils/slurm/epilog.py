@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus, left, settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Unclear
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.job import Job
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.notes import DIRECTORY, Notes
 
@@ -52,7 +53,7 @@ def epilog(
         changes = {minor: settings.to_put_back(before.get(minor, {}), row) for minor, row in now.items()}
         changes = {minor: values for minor, values in changes.items() if values}
         refused = settings.put_back(changes, library) if changes else {}
-    except (gpus.Unclear, settings.Failed) as failure:
+    except (Unclear, settings.Failed) as failure:
         return {"why": str(failure), "unclean": True}
     rest = {minor: settings.to_tell(before.get(minor, {}), row) for minor, row in now.items()}
     found = {

@@ -13,33 +13,36 @@ import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.pci_address import normal_address
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import (
+    BYTES_AT_MOST,
+    GPUS_AT_MOST,
+    Gres,
+    Unclear,
+    numbers,
+)
 
 # Where slurmd keeps what it has from slurmctld, and where an operator's own file would be.
 GRES_FILES = ("run/slurm/conf/gres.conf", "etc/slurm/gres.conf")
-GRES_AT_MOST = 4 << 20
-GPUS_AT_MOST = 64
 REASONS_AT_MOST = 3
-
-
-class Unclear(Exception):
-    """Which GPUs the job has cannot be told; the message says why."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a GPU is not to be used: the agent's code, what was seen, and what to do."""
+    """Why a GPU is not to be used: the agent's code, what was seen, what to do, and since when, if that is known."""
 
     code: str
     text: str
     remedy: str
+    since: float | None
 
 
 @dataclass(frozen=True)
@@ -55,44 +58,17 @@ class Gpu:
     verdict: str
     reasons: tuple[Reason, ...] = ()
 
-
-def numbers(text: str) -> list[int]:
-    """The numbers of a list such as 0-3,8, in its order. Raises Unclear."""
-    found: list[int] = []
-    for part in text.split(","):
-        span = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part.strip())
-        if span is None:
-            raise Unclear(f"{one_line(text, 60)!r} is no list of GPUs")
-        first = int(span[1])
-        last = int(span[2] or first)
-        if last < first or len(found) + last - first >= GPUS_AT_MOST:
-            raise Unclear(f"{one_line(text, 60)!r} is no list of GPUs")
-        found += range(first, last + 1)
-    return found
-
-
-def listed_minors(text: str, node: str) -> list[int]:
-    """The minors of a node's GPUs in the order of gres.conf. Raises Unclear."""
-    found: list[int] = []
-    for line in text.splitlines():
-        words = dict(word.split("=", 1) for word in line.partition("#")[0].split() if "=" in word)
-        # Slurm takes the keys in any letters.
-        values = {key.lower(): value for key, value in words.items()}
-        if values.get("name") != "gpu" or values.get("nodename", node) != node:
-            continue
-        device = re.fullmatch(r"/dev/nvidia(?:([0-9]{1,4})|\[([0-9,-]{1,200})\])", values.get("file", ""))
-        if device is None:
-            raise Unclear("gres.conf lists a GPU without a device file of its own")
-        found += numbers(device[1] or device[2])
-    return found
+    @property
+    def is_fatal(self) -> bool:
+        return self.verdict == FATAL
 
 
 def node_minors(node: str, root: str = "/") -> list[int]:
     """The minors of a node's GPUs by position. Raises Unclear."""
     for path in GRES_FILES:
-        text = read_text(below(root, path), GRES_AT_MOST)
+        text = read_text(below(root, path), BYTES_AT_MOST)
         if text:
-            return listed_minors(text, node)
+            return Gres(text, node).minors(node)
     raise Unclear("the node has no gres.conf")
 
 
@@ -116,10 +92,19 @@ def _addresses(root: str) -> dict[int, str]:
 
 
 def _reasons(part: Mapping[str, Any]) -> tuple[Reason, ...]:
-    fatal = [row for row in part["reasons"] if row.get("verdict") == "fatal"][:REASONS_AT_MOST]
-    return tuple(
-        Reason(*(one_line(row.get(key, ""), most) for key, most in (("code", 60), ("text", 300), ("remedy", 300))))
-        for row in fatal
+    """Those of a fatal verdict, the oldest first, as the agent has them."""
+    fatal = [row for row in part.get("reasons", ()) if row.get("verdict") == FATAL]
+    return tuple(map(_reason, fatal[:REASONS_AT_MOST]))
+
+
+def _reason(row: Mapping[str, Any]) -> Reason:
+    evidence = row.get("evidence")
+    since = agent_result.number(evidence.get("since")) if isinstance(evidence, dict) else None
+    return Reason(
+        one_line(row.get("code", ""), 60),
+        one_line(row.get("text", ""), 300),
+        one_line(row.get("remedy", ""), 300),
+        since,
     )
 
 
@@ -137,10 +122,19 @@ def _matching(report: Mapping[str, Any], facts: Any, minor: int, addresses: Mapp
     return {}
 
 
-def parts(result: Mapping[str, Any], minors: Sequence[int], root: str = "/") -> list[Mapping[str, Any]]:
-    """What a result of the agent says of the GPUs of these minors; empty for one that it does not know."""
-    addresses = _addresses(root)
-    return [_matching(result["health"], result.get("facts"), minor, addresses) for minor in minors]
+def read(minors: Sequence[int], root: str = "/") -> tuple[tuple[Reason, ...], list[Gpu]]:
+    """What the agent says: the fatal reasons of the node as a whole, and its GPUs of these minors.
+
+    Raises agent_result.Unusable.
+    """
+    result, addresses = agent_result.read(root), _addresses(root)
+    found = []
+    for minor in minors:
+        part = _matching(result["health"], result.get("facts"), minor, addresses)
+        name = one_line(part.get("uuid") or f"/dev/nvidia{minor}", 60)
+        reasons = _reasons(part)
+        found.append(Gpu(minor, name, FATAL if reasons else part.get("verdict", UNKNOWN), reasons))
+    return _reasons(result["health"]), found
 
 
 def judged(job_minors: Sequence[int], root: str = "/") -> tuple[list[Gpu], str]:
@@ -149,14 +143,9 @@ def judged(job_minors: Sequence[int], root: str = "/") -> tuple[list[Gpu], str]:
     A fatal verdict on the node as a whole is one on each of its GPUs.
     """
     try:
-        result = agent_result.read(root)
+        of_node, found = read(job_minors, root)
     except agent_result.Unusable as failure:
-        return [Gpu(minor, f"/dev/nvidia{minor}", "unknown") for minor in job_minors], one_line(failure, 200)
-    of_node = _reasons(result["health"])
-    found = []
-    for minor, part in zip(job_minors, parts(result, job_minors, root)):
-        name = one_line(part.get("uuid") or f"/dev/nvidia{minor}", 60)
-        reasons = (*(_reasons(part) if part else ()), *of_node)
-        verdict = "fatal" if reasons else part.get("verdict", "unknown")
-        found.append(Gpu(minor, name, verdict, reasons[:REASONS_AT_MOST]))
-    return found, ""
+        return [Gpu(minor, f"/dev/nvidia{minor}", UNKNOWN) for minor in job_minors], one_line(failure, 200)
+    if not of_node:
+        return found, ""
+    return [replace(gpu, verdict=FATAL, reasons=(*gpu.reasons, *of_node)[:REASONS_AT_MOST]) for gpu in found], ""

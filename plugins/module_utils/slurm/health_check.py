@@ -11,14 +11,14 @@ published.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import HEALTH_CHECK_MARK, Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Unclear
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,22 @@ class Fault:
     age_s: float
 
 
-def _fault(name: str, part: Mapping[str, Any], position: int | None) -> Fault | None:
-    fatal = [row for row in part.get("reasons", ()) if row.get("verdict") == "fatal"]
-    evidence = [row.get("evidence") for row in fatal]
-    since = [agent_result.number(row.get("since")) for row in evidence if isinstance(row, dict)]
-    known = [at for at in since if at is not None]
+def _fault(name: str, reasons: Sequence[gpus.Reason], position: int | None) -> Fault | None:
+    known = [reason.since for reason in reasons if reason.since is not None]
     if not known:
         return None
-    codes = ", ".join(dict.fromkeys(one_line(row.get("code", ""), 60) for row in fatal[: gpus.REASONS_AT_MOST]))
+    codes = ", ".join(dict.fromkeys(reason.code for reason in reasons))
     return Fault(f"{name} ({codes})", position, min(time.time() - min(known), agent_result.uptime()))
 
 
 def faults(node: str, root: str = "/") -> list[Fault]:
-    """Those of a node and of its GPUs. Raises gpus.Unclear and agent_result.Unusable."""
+    """Those of a node and of its GPUs. Raises Unclear and agent_result.Unusable."""
     minors = gpus.node_minors(node, root)
     if not minors:
         return []
-    result = agent_result.read(root)
-    found = [_fault(node, result["health"], None)]
-    for position, part in enumerate(gpus.parts(result, minors, root)):
-        name = one_line(part.get("uuid") or f"/dev/nvidia{minors[position]}", 60)
-        found.append(_fault(name, part, position))
+    of_node, judged = gpus.read(minors, root)
+    found = [_fault(node, of_node, None)]
+    found += [_fault(gpu.name, gpu.reasons, position) for position, gpu in enumerate(judged)]
     return [fault for fault in found if fault is not None]
 
 
@@ -67,7 +62,7 @@ def check(node: str, grace_s: float, slurm: Slurm, root: str = "/") -> dict[str,
     """
     try:
         found = [fault for fault in faults(node, root) if fault.age_s > grace_s]
-    except (gpus.Unclear, agent_result.Unusable):
+    except (Unclear, agent_result.Unusable):
         # Without verdicts nothing is known, which the agent's own service tells.
         return {}
     if not found:

@@ -247,7 +247,7 @@ def registered(row: Row, slurmd_started: float | None) -> None:
 
 def devices(slurm: Slurm, node: str) -> list[str]:
     """The device files of a node's GPUs by position."""
-    return [f"/dev/nvidia{minor}" for minor in slurm.minors().get(node, [])]
+    return [f"/dev/nvidia{minor}" for minor in slurm.gres().known(node)]
 
 
 def named(jobs: Sequence[Job], gpus: Sequence[str], now: float) -> str:

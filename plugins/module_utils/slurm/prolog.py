@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus, settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Unclear
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.job import Job
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.notes import DIRECTORY, Notes
 
@@ -21,7 +23,7 @@ def explanation(node: str, judged: Sequence[gpus.Gpu]) -> list[str]:
     """What the user reads of a job that may not run."""
     lines = []
     for gpu in judged:
-        if gpu.verdict == "fatal":
+        if gpu.is_fatal:
             lines.append(f"GPU {gpu.name} of {node} is out of order, so this job does not run on it.")
             for reason in gpu.reasons:
                 lines += [f"{reason.code}: {reason.text}", f"remedy: {reason.remedy}"]
@@ -35,19 +37,19 @@ def prolog(job: Job, root: str = "/", directory: str = DIRECTORY, library: str =
     notes.remove()
     try:
         minors = gpus.minors(job.gpus, job.node, root)
-    except gpus.Unclear as failure:
-        return {"verdict": "unknown", "why": str(failure)}
+    except Unclear as failure:
+        return {"verdict": UNKNOWN, "why": str(failure)}
     judged, why = gpus.judged(minors, root)
     told: dict[str, Any] = {"gpus": {f"/dev/nvidia{gpu.minor}": gpu.verdict for gpu in judged}}
     if why:
         told["why"] = why
-    fatal = [gpu for gpu in judged if gpu.verdict == "fatal"]
+    fatal = [gpu for gpu in judged if gpu.is_fatal]
     if fatal:
         notes.refuse(explanation(job.node, fatal))
         codes = {gpu.name: [reason.code for reason in gpu.reasons] for gpu in fatal}
-        return {**told, "verdict": "fatal", "refused": codes}
+        return {**told, "verdict": FATAL, "refused": codes}
     try:
         notes.keep({"gpus": settings.read(minors, library)})
     except settings.Failed as failure:
         told["settings"] = str(failure)
-    return {**told, "verdict": "unknown" if any(gpu.verdict == "unknown" for gpu in judged) else "usable"}
+    return {**told, "verdict": UNKNOWN if any(gpu.verdict == UNKNOWN for gpu in judged) else "usable"}

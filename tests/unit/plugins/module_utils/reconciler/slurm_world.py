@@ -19,6 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import ro
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Node, Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm_backend import SlurmBackend
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import SIGNALLED, Holder, Job
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Gres
 
 NODE = "n1"
 
@@ -56,6 +57,7 @@ class SlurmWorld:
 
     def __post_init__(self) -> None:
         self.uuids = [f"GPU-{number}" for number in range(self.gpus)]
+        self.gres_conf = f"NodeName={NODE} Name=gpu File=/dev/nvidia[0-{self.gpus - 1}]"
         self.fatal: set[int] = set()
         self.node_codes: list[str] = []
         self.session, self.boot = True, 1
@@ -81,6 +83,7 @@ class SlurmWorld:
         return {
             NODE: {
                 "name": NODE,
+                "gpus": self.gpus,
                 "used": sorted(used),
                 "free_cpus": self.free_cores(),
                 "drained": self.drain_reason is not None,
@@ -89,8 +92,8 @@ class SlurmWorld:
             }
         }
 
-    def minors(self) -> dict[str, list[int]]:
-        return {NODE: list(range(self.gpus))}
+    def gres(self) -> Gres:
+        return Gres(self.gres_conf)
 
     def guards(self) -> dict[str, float]:
         return {} if self.guard_ends is None else {NODE: self.guard_ends}

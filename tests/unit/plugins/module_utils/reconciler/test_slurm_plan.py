@@ -258,6 +258,37 @@ def test_a_fatal_gpu_whose_device_file_nobody_knows_drains_the_node(monkeypatch:
     assert "GPU-1 (xid_79), whose device file is not known" in one.drain_reason
 
 
+UNCLEAR = ("", f"NodeName={NODE} Name=gpu Count=4", f"NodeName={NODE} Name=gpu File=/dev/nvidia[0-1]")
+
+
+@pytest.mark.parametrize("gres_conf", UNCLEAR)
+def test_a_fatal_gpu_whose_place_gres_conf_does_not_tell_drains_the_node(gres_conf: str) -> None:
+    one = world()
+    clear, one.gres_conf = one.gres_conf, gres_conf
+    one.fault(3)
+    assert one.turn()[0] == "drain_node"
+    assert "GPU-3 (xid_79), whose place in gres.conf is not known" in one.drain_reason
+    one.gres_conf = clear
+    one.settle()
+    assert (one.drain_reason, one.held()) == (None, {3})
+
+
+@pytest.mark.parametrize("gres_conf", UNCLEAR)
+def test_a_fence_stays_while_gres_conf_does_not_tell_the_places(gres_conf: str) -> None:
+    one = world()
+    one.fault(3)
+    one.settle()
+    clear, one.gres_conf = one.gres_conf, gres_conf
+    one.settle()
+    assert one.held() == {3}
+    one.mend(3)
+    one.settle()
+    assert one.held() == {3}
+    one.gres_conf = clear
+    one.settle()
+    assert (one.drain_reason, one.held()) == (None, set())
+
+
 def test_a_node_that_boots_is_closed_until_its_bad_gpu_is_held_again() -> None:
     one = world(gpus=2)
     one.fault(1)

@@ -11,7 +11,10 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, queue
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Gres
 from tests.unit.plugins.slurm_answers import GUARD, JOBS, NODE, PARTITIONS, STUCK, Answers, gres_conf
+
+LINE = "NodeName=gpu1 Name=gpu File=/dev/nvidia{}\n"
 
 
 def read(tmp_path: Path, jobs: list[dict[str, Any]] = JOBS, **more: Any) -> dict[str, Any]:
@@ -145,12 +148,12 @@ def test_the_last_job_that_waits_may_be_gone_when_it_is_looked_at() -> None:
 @pytest.mark.parametrize("minors", [[], [3]])
 def test_a_gpu_that_gres_conf_does_not_list_is_not_guessed(minors: list[int]) -> None:
     (job,) = queue.jobs([{**JOBS[0], "gres_detail": ["gpu:a100:1(IDX:1)"]}])
-    assert cluster.minors(job, "gpu1", {"gpu1": minors}) == [None]
+    assert cluster.minors(job, "gpu1", Gres("".join(map(LINE.format, minors)))) == [None]
 
 
 def test_gpus_whose_positions_are_not_told_are_counted() -> None:
     (job,) = queue.jobs([{**JOBS[0], "gres_detail": ["gpu:a100:2,gpu:t4:1"]}])
-    assert cluster.minors(job, "gpu1", {"gpu1": [0, 1, 2]}) == [None, None, None]
+    assert cluster.minors(job, "gpu1", Gres("".join(map(LINE.format, range(3))))) == [None, None, None]
 
 
 def test_text_of_users_is_one_printable_line() -> None:

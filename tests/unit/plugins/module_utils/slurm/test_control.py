@@ -94,7 +94,8 @@ def test_positions_are_those_of_the_lines_in_gres_conf(tmp_path: Path) -> None:
         "AutoDetect=off\nNodeName=n1 Name=gpu Type=a100 File=/dev/nvidia1 Cores=0\n"
         "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia3\nNodeName=n2 Name=gpu Type=t4 File=/dev/nvidia0\n"
     )
-    assert Slurm(Cluster(), gres_conf=str(conf)).minors() == {"n1": [1, 3], "n2": [0]}
+    gres = Slurm(Cluster(), gres_conf=str(conf)).gres()
+    assert (gres.minors("n1"), gres.minors("n2"), gres.minors("n3")) == ([1, 3], [0], [])
 
 
 def test_only_reservations_of_ours_are_guards() -> None:

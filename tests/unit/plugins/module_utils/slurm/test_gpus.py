@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Unclear
 
 BOOT = "5c5d0d0e-29d3-4c9f-8ac1-f4f31a2cb4f1"
 UUIDS = ("GPU-00000000-0000-0000-0000-000000000000", "GPU-11111111-1111-1111-1111-111111111111")
@@ -83,27 +84,18 @@ def test_a_position_is_looked_up_in_the_order_of_gres_conf(host: Host) -> None:
     assert gpus.minors("0-1", "n1", str(host.root)) == [1, 0]
 
 
-def test_a_line_of_many_device_files_is_taken_apart() -> None:
-    assert gpus.listed_minors("Name=gpu File=/dev/nvidia[2-3,6]\nname=gpu file=/dev/nvidia0 # spare", "n1") == [
-        2,
-        3,
-        6,
-        0,
-    ]
-
-
 @pytest.mark.parametrize("job_gpus", ["2", "0,x", "3-1", "", "0-9999", ",".join(["0"] * 200)])
 def test_what_cannot_be_looked_up_is_said_to_be_unclear(host: Host, job_gpus: str) -> None:
-    with pytest.raises(gpus.Unclear):
+    with pytest.raises(Unclear):
         gpus.minors(job_gpus, "n1", str(host.root))
 
 
 def test_without_gres_conf_or_with_a_strange_one_it_is_unclear(host: Host) -> None:
     (host.root / "run/slurm/conf/gres.conf").write_text("NodeName=n1 Name=gpu Count=2\n")
-    with pytest.raises(gpus.Unclear, match="without a device file"):
+    with pytest.raises(Unclear, match="without a device file"):
         gpus.minors("0", "n1", str(host.root))
     (host.root / "run/slurm/conf/gres.conf").unlink()
-    with pytest.raises(gpus.Unclear, match=r"no gres\.conf"):
+    with pytest.raises(Unclear, match=r"no gres\.conf"):
         gpus.minors("0", "n1", str(host.root))
 
 
@@ -125,7 +117,7 @@ def test_only_what_is_fatal_is_a_reason(host: Host) -> None:
     judged, why = gpus.judged([0, 1], str(host.root))
     assert why == ""
     assert [gpu.verdict for gpu in judged] == ["fatal", "degraded"]
-    assert judged[0].reasons == (gpus.Reason("xid_fatal", "Xid 79 at 12:00", "reboot the host"),)
+    assert judged[0].reasons == (gpus.Reason("xid_fatal", "Xid 79 at 12:00", "reboot the host", None),)
     assert judged[1].reasons == ()
 
 
