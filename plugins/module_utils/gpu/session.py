@@ -24,6 +24,8 @@ RETRY_S = 60.0
 UNINITIALIZED = 1
 # More is no answer. Boards for this many GPUs in one host are not built.
 GPUS_MOST = 256
+# Those that are documented have three digits.
+XID_MOST = 10**6
 
 
 class Session:
@@ -191,7 +193,7 @@ class Session:
     def _event(self, events: Any, wait_ms: int) -> dict[str, Any]:
         event = self.lib.nvmlEventSetWait_v2(events, wait_ms)
         address = normal_address(nvml.text(self.lib.nvmlDeviceGetPciInfo(event.device).busId))
-        return {"pci_address": address, "xid": int(event.eventData)}
+        return {"pci_address": address, "xid": int(within(int(event.eventData), XID_MOST))}
 
 
 def _named(row: dict[str, Any], root: str) -> dict[str, Any]:

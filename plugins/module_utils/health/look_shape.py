@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.session import XID_MOST
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
     flag,
@@ -28,6 +29,8 @@ _text, _count, _yes, _number = or_null(text()), or_null(whole()), or_null(flag),
 _code = or_null(whole(-(10**6)))
 # No counter of 64 bits is too large: NVML has the largest for "not available".
 _bits = whole(0, 2**64 - 1)
+# Of devices, device files and processes: a host with MIG has thousands of files.
+MANY = 1 << 16
 # What the rules read. Of a reading with parts, a part may be null or missing: the GPU does not tell it.
 READINGS = {
     "temperature_c": number(),
@@ -55,7 +58,7 @@ READINGS = {
     "application_clocks_mhz": mapping_of(text(), _count),
     "mig": object_of({"enabled": flag, "pending": flag}),
     "inforom_valid": flag,
-    "processes": list_of(object_of({"pid": whole(), "exists": flag})),
+    "processes": list_of(object_of({"pid": whole(), "exists": flag}), MANY),
 }
 _error = object_of(
     {"code": _code, "name": text(), "text": text()},
@@ -81,8 +84,8 @@ _look = object_of(
         "time": number(0),
         "uptime": number(0),
         "driver": object_of({"loaded": _text, "nvml_error": or_null(_error)}, keep=True),
-        "pci": or_null(list_of(object_of({"address": text(), "kind": _text}, keep=True))),
-        "device_files": mapping_of(text(), flag),
+        "pci": or_null(list_of(object_of({"address": text(), "kind": _text}, keep=True), MANY)),
+        "device_files": mapping_of(text(), flag, MANY),
         "fabric_manager": object_of({"needed": flag, "running": _yes}),
         "devices": list_of(_device),
     },
@@ -93,7 +96,7 @@ _event = object_of(
         "kind": one_of("nvml_xid"),
         "uuid": _text,
         "pci_address": _text,
-        "xid": whole(0, 10**6),
+        "xid": whole(0, XID_MOST),
         "text": text(),
         "sequence": _count,
         "uptime": number(0),

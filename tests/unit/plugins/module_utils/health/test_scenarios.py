@@ -6,11 +6,13 @@ Each scenario has two GPUs, and the second one is sick or only looks so.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import look_shape
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import records as kernel_log
 from tests.simulators import generate
 
@@ -105,6 +107,12 @@ def agrees(reasons: list[dict[str, Any]], wanted: list[Reason]) -> bool:
     )
 
 
+def has_its_shape(look: dict[str, Any]) -> None:
+    """What a host can be like passes the check of the agent, whole and unchanged."""
+    said = json.dumps({"snapshot": look, "seconds": 0.1})
+    assert look_shape.message(said.encode(), len(said)) == json.loads(said)
+
+
 @pytest.fixture
 def watch(simulated_host):
     """The reports on a scenario, look by look."""
@@ -117,6 +125,7 @@ def watch(simulated_host):
         history: dict[str, Any] | None = None
         for number in range(DEADLINE_LOOKS if deadline_s else LOOKS):
             seen = look(slow=number % 10 == 0, ahead_s=UPTIME_S + INTERVAL_S * number)
+            has_its_shape(seen)
             records = simulated_host.records(seen["uptime"]) if number == 0 else []
             events = kernel_log.Parser(seen["boot_id"]).events(records)
             report, history = health.judge(seen, events, history, policy)
@@ -167,7 +176,10 @@ def test_a_healthy_host_is_healthy_for_ten_minutes(simulated_host, name):
     look = simulated_host.looking()
     history = None
     for number in range(LOOKS):
-        report, history = health.judge(look(number % 10 == 0, UPTIME_S + INTERVAL_S * number), [], history)
+        seen = look(number % 10 == 0, UPTIME_S + INTERVAL_S * number)
+        has_its_shape(seen)
+        assert look_shape.senseless(seen) == []
+        report, history = health.judge(seen, [], history)
         assert report["verdict"] == "ok", report["reasons"]
         assert {gpu["verdict"] for gpu in report["devices"]} == {"ok"}
 

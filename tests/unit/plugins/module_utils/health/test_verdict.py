@@ -13,6 +13,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import verdict
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import DEGRADED, FATAL, NUMBERS, OK, UNKNOWN
+from gpuops.commands.probe import probe
 from gpuops.status import document
 from tests.unit.project.tree import ROOT
 
@@ -41,6 +42,11 @@ def test_the_page_of_gpus_reads_the_numbers_of_the_metrics() -> None:
     page = (ROOT / "roles" / "prometheus" / "files" / "gpu.html").read_text(encoding="utf-8")
     (words,) = re.findall(r"^const VERDICTS = (\[.*\]);$", page, re.MULTILINE)
     assert {word: number for number, word in enumerate(json.loads(words))} == NUMBERS
+
+
+def test_the_help_and_the_documentation_have_the_exit_codes() -> None:
+    assert verdict.IN_WORDS in str(probe.__doc__)
+    assert verdict.IN_WORDS in (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
 
 
 def _enums(part: Any) -> Iterator[list[Any]]:
