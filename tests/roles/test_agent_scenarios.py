@@ -152,7 +152,8 @@ def test_verdict_evidence_and_remedy(walked: dict[str, dict[str, Any]], name: st
     number = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
     assert f"gpu_node_health_status {number[health['verdict']]}\n" in told["metrics"]
     for reason in sick["reasons"]:
-        assert f'code="{reason["code"]}"}} {number[reason["verdict"]]}\n' in told["metrics"]
+        labels = f'code="{reason["code"]}",action="{reason["action"]}"'
+        assert f"{labels}}} {number[reason['verdict']]}\n" in told["metrics"]
     assert told["children"] <= 1
 
 
