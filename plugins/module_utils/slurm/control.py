@@ -30,7 +30,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import re
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import queue, state
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import BYTES_AT_MOST, Gres
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Gres
 
 PARTITION = "gpuops"
 # Of the holders, where the cluster has accounting.
@@ -183,7 +183,7 @@ class Slurm:
 
     def gres(self) -> Gres:
         """The device files of the nodes' GPUs."""
-        return Gres(read_text(self._gres_conf, BYTES_AT_MOST))
+        return Gres(read_text(self._gres_conf))
 
     def guards(self) -> dict[str, float]:
         """Nodes with a guard, and when it ends, in Unix seconds."""
