@@ -27,7 +27,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.config import record
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import VERDICTS
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import VERDICTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import records as kernel_log
