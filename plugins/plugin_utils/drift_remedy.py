@@ -167,6 +167,9 @@ def remedy(desired: Item, found: Item) -> Item:
     proofs = list(drift.get("proofs", ()))
     over = [item for item in drift.get("pending", ()) if "clear" in item["actions"]]
     files = _merged(drift.get("files", ()), desired.get("files"), "path")
+    # A package may put what it brings into the place of a file that is right.
+    threatened = [item for item in desired.get("files") or () if doing("install") and item.get("content") is not None]
+    written = {item["path"]: item for item in [*threatened, *files] if not item.get("early")}
     units = drift.get("units", ())
     kernel_modules = _kernel_modules(drift, removing=bool(doing("remove")))
     # Before anything else is touched: the file of a unit may be among what goes.
@@ -196,7 +199,7 @@ def remedy(desired: Item, found: Item) -> Item:
         + [f"{item['name']}-" for item in doing("remove")],
         "purge": [item["name"] for item in doing("purge")],
         "hold": [item["name"] for item in doing("hold")],
-        "files": _by_task(files),
+        "files": _by_task(written.values()),
         "alternatives": list(drift.get("alternatives", ())),
         "daemon_reload": any(
             "/systemd/system/" in item["path"] or item["path"].startswith("/etc/systemd/")

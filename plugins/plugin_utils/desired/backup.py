@@ -88,8 +88,6 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
     if is_in("zookeeper"):
         path, unit = str(params["zookeeper_data"]), "zookeeper.service"
         zookeeper = _part("zookeeper", [path], "zookeeper", [unit])
-        # The role writes it, and Debian's package brings a link of this name, which would take a restored file's place.
-        zookeeper["leave_out"] = [f"{path}/myid"]
         found.append(_alone(zookeeper, groups["zookeeper"], "the other servers of the ensemble have it"))
     if is_in("ceph_mons"):
         unit = f"ceph-mon@{host}.service"

@@ -22,6 +22,22 @@ def remedy(host, desired):
     return drift_remedy.remedy(desired, found)
 
 
+def test_what_packages_may_overwrite_is_written_again_after_them():
+    desired = {
+        "packages": [{"name": "zookeeper"}],
+        "files": [
+            {"path": "/var/lib/zookeeper/myid", "content": "1\n", "mode": "0640"},
+            {"path": "/etc/early", "content": "x", "early": True},
+            {"path": "/var/lib/zookeeper", "state": "directory"},
+        ],
+    }
+    found = {"manager": "apt", "refresh": False, "drift": {"packages": [{"name": "zookeeper", "actions": ["install"]}]}}
+    (entry,) = drift_remedy.remedy(desired, found)["files"]["entries"]
+    assert (entry["path"], entry["content"], entry["mode"]) == ("/var/lib/zookeeper/myid", "1\n", "0640")
+    found["drift"]["packages"][0]["actions"] = ["hold"]
+    assert drift_remedy.remedy(desired, found)["files"]["entries"] == []
+
+
 def test_both_sides_keep_records_in_the_same_place():
     assert drift.PENDING == drift_remedy.PENDING
 

@@ -62,7 +62,6 @@ def test_what_others_have_too_is_not_needed_and_a_second_controller_has_nothing(
     three = ["c1", "c2", "c3"]
     found = named(plan("c2", {"zookeeper": three, "ceph_mons": three, "slurm_controllers": ["c1", "c2"]}))
     assert list(found) == ["munge", "zookeeper", "ceph_mon.c2"]
-    assert named(plan("c2", {"zookeeper": ["c2"]}))["zookeeper"]["leave_out"] == ["/var/lib/zookeeper/myid"]
     assert [found[name]["paths"] for name in ("zookeeper", "ceph_mon.c2")] == [[], []]
     assert "other monitors" in found["ceph_mon.c2"]["not_needed"]
 
