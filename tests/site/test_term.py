@@ -73,7 +73,7 @@ class Term(Pages):
     def __init__(self, base: Path) -> None:
         self.directory = base / "site"
         hosts = json.loads(lab("inventory"))["_meta"]["hostvars"]
-        self.addresses = {name: str(hosts[name]["ansible_host"]) for name in MACHINES}
+        self.addresses = {name: str(row["ansible_host"]) for name, row in hosts.items()}
         self.key = str(hosts[HEAD]["ansible_ssh_private_key_file"])
         ADDRESSES[PORTAL] = self.addresses[HEAD]
         self.took: dict[str, float] = {}
