@@ -7,6 +7,7 @@ The tests run in order on machines of their own; each is a step, and how long it
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -57,6 +58,13 @@ alertmanager_receivers:
 alertmanager_smtp: {smarthost: "localhost:25", from: alerts@localhost, require_tls: false}
 """
 DASHBOARD = ROOT / "roles" / "grafana_dashboards" / "files" / "gpu.json"
+AUDIT = "clustermax==0.2.1"
+# docs/acceptance.md has the reason for each.
+NOT_IN_DEBIAN = {
+    *("containers.enroot", "containers.nvidiaContainerToolkit", "containers.singularity", "software.nvhpc.status"),
+    *("gpus.gdrcopy.installed", "healthChecks.dcgmInstalled", "healthChecks.monitoringStack.dcgmExporter"),
+    *("healthChecks.nhcInstalled", "securityVersions.docker.status"),
+}
 TRAINING = """#!/bin/bash
 #SBATCH --array=0-2 --gres=gpu:1 --mem=100 --time=10 --output=run-%a.txt
 module load openmpi
@@ -224,6 +232,21 @@ def test_bob_runs_an_image_of_the_registry_on_a_gpu(term: Term) -> None:
     image = f"{term.registry()}/catalogue/base:latest"
     told = term.does("bob", f"srun --quiet --gres=gpu:1 --mem=1000 gpu-image run {image} sh -c 'id -un; nvidia-smi -L'")
     assert re.search(r"^bob\nGPU 0: .*\Z", told), told
+
+
+def test_an_outside_audit_fails_only_what_the_documentation_names(term: Term, tmp_path: Path) -> None:
+    wanted = ["--python-version=3.13", "--only-binary=:all:", f"--dest={tmp_path}", AUDIT]
+    done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", *wanted], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"pip does not bring {AUDIT}: {done.stderr.strip()[-300:]}")
+    for wheel in tmp_path.glob("*.whl"):
+        ssh(HEAD, f"echo {base64.b64encode(wheel.read_bytes()).decode()} | base64 -d >/tmp/{wheel.name}")
+    ssh(HEAD, "sudo python3 -m venv /opt/clustermax; sudo /opt/clustermax/bin/pip install -q --no-index /tmp/*.whl")
+    ssh(HEAD, "sudo ln -sf /opt/clustermax/bin/cmax /usr/local/bin/cmax")
+    told = term.gpuops("accept", "--stages", "audit", "--output", str(tmp_path / "audit"), status=None)
+    failed = set(re.findall(rf"^{HEAD} (\S+) audit.check: ", told, re.MULTILINE))
+    assert failed <= NOT_IN_DEBIAN, told
+    assert re.search(r"1\d pass", told), told
 
 
 def test_a_gpu_that_breaks_under_bob_is_told_everywhere_and_no_job_gets_it(term: Term) -> None:

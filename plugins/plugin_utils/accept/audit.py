@@ -25,20 +25,25 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
 OUTCOMES = {"PASS": PASS, "FAIL": FAIL, "WARNING": NOT_TESTABLE, "SKIPPED": NOT_APPLICABLE}
 INSTALL = "install it there: `python3 -m venv /opt/clustermax`, `/opt/clustermax/bin/pip install clustermax`, and a \
 link to `/opt/clustermax/bin/cmax` in /usr/local/bin"
+NAMED = "docs/acceptance.md, 'Stage audit', has what is here in its place"
 # By the beginning of a check's name; the first that fits.
 REMEDIES = {
     "securityVersions.nvidiaDriver": "`ansible-playbook baremetal.gpu.upgrade_driver`, see docs/driver.md",
     "securityVersions.nvidiaContainerToolkit": "update the packages of the nodes",
     "securityVersions.cudaToolkit": "a newer one in cuda_versions, and `gpuops up --tags cuda`",
     "securityVersions.runc": "update the packages of the host",
-    "securityVersions.docker": "update the packages of the host",
+    "securityVersions.docker": f"update the packages of the host; {NAMED}",
     "software.lmod": "the group user_software_hosts, and `gpuops up --tags software`",
     "software.perf.installed": "linux-perf in user_software_packages, and `gpuops up --tags software`",
     "software.ncu": "nsight-compute of non-free or of NVIDIA's repository, and `gpuops up --tags software`",
     "software.nccl": "libnccl-dev of non-free or of NVIDIA's repository, and `gpuops up --tags software`",
     "gpus.gdrcopy": "gdrcopy in user_software_vendor_packages, and `gpuops up --tags software`",
     "healthChecks.dcgm": "datacenter-gpu-manager in user_software_vendor_packages, and `gpuops up --tags software`",
-    "containers": "see docs/images.md for what runs images in jobs, and `gpuops up --tags slurm`",
+    "containers.nvidiaContainerToolkit": "container_runtime_toolkit_repo_url, and `gpuops up --tags containers`",
+    "containers": f"Debian does not have it; {NAMED}",
+    "healthChecks.monitoringStack.dcgmExporter": f"Debian does not have it; {NAMED}",
+    "healthChecks.nhcInstalled": NAMED,
+    "software.nvhpc": f"Debian does not have it; {NAMED}",
     "storage": "cluster_homes: cephfs or nfs, and `gpuops up --tags storage,homes`",
     "slurm.accounting": "the group slurm_databases, and `gpuops up --tags slurm`",
 }
