@@ -28,7 +28,7 @@ EXAMPLES = "docs/words.md"
 # The turn, and what to write in its place.
 PATTERNS = {
     r"(?<!\bthere )\b(?:is|are|was|were) no (?!longer|more|fewer|less|lower|later|other)[a-z]": "is not a, is not",
-    r"\btold\b|\b(?:it|he|she) tells\b|\btells? (?:of|on|why|how|whether|since|what|when|who|which)\b": "shows, reports",
+    r"\btold\b|\b(?:it|he|she) tells\b|\btells? (?:of|on|why|how|whether|since|what|when|who|which)\b": "shows",
     r"\bheed(?:s|ed)?\b": "considers, obeys, reads",
     r"\b(?:no|some)body\b|\bwhoever\b|\bwhomever\b": "no user, another client, a user who; or name the program",
     r"\blets? go\b": "releases",
