@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab.machines.state import Lab
-from tests.lab.machines.vm import LAN_HOST, NAME, Vm
+from tests.lab.machines.vm import NAME, Vm, lan_address
 from tests.site.plays import Play, lab, run_playbook
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -76,8 +76,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     # Whose network the virtual machine joins.
     lab("up", "--machine", f"{DOOR}:trixie:no-gpu")
     lab("vm", "up", "--disk", "homes:1", "--join", timeout=1800)
-    address = f"{Lab().subnet.rpartition('.')[0]}.{LAN_HOST}"
-    variables = {**Vm().inventory()["_meta"]["hostvars"][NAME], "nfs_homes_address": address}
+    variables = {**Vm().inventory()["_meta"]["hostvars"][NAME], "nfs_homes_address": lan_address(Lab())}
     groups = {"nfs_servers": SERVER, "home_hosts": NODE}
     inventory = tmp_path_factory.mktemp("vm") / "inventory.json"
     inventory.write_text(json.dumps({group: {"hosts": {host: variables}} for group, host in groups.items()}))

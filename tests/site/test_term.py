@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from tests.site.front_door import Site
 from tests.site.plays import ROOT, lab, services, ssh, until
 from tests.site.portal_lab import Pages, run_cells
 from tests.site.test_slurm_images import MISSING
@@ -34,7 +35,6 @@ MACHINES = (HEAD, *NODES)
 NEW = "gpu3"
 PORTAL = "portal.cluster.internal"
 PASSWORD = "four words in a row"
-LONGEST_RUN_S = 5400
 # A cell that computes on the GPU of the session, by the CUDA driver, and saves what came out.
 CELL = """
 import ctypes, pathlib
@@ -72,34 +72,18 @@ echo "epoch $SLURM_ARRAY_TASK_ID $(nvidia-smi -L | wc -l) $(which mpirun)"
 """
 
 
-class Term(Pages):
+class Term(Site, Pages):
     """The site, as `gpuops init` made it, and its portal."""
 
     url = f"https://{PORTAL}"
     own_origins = True
 
     def __init__(self, base: Path) -> None:
-        self.directory = base / "site"
         hosts = json.loads(lab("inventory"))["_meta"]["hostvars"]
-        self.addresses = {name: str(row["ansible_host"]) for name, row in hosts.items()}
-        self.key = str(hosts[HEAD]["ansible_ssh_private_key_file"])
+        addresses = {name: str(row["ansible_host"]) for name, row in hosts.items()}
+        super().__init__(base / "site", addresses, str(hosts[HEAD]["ansible_ssh_private_key_file"]))
         ADDRESSES[PORTAL] = self.addresses[HEAD]
         self.took: dict[str, float] = {}
-
-    def gpuops(self, *words: str, status: int | None = 0) -> str:
-        """What a command prints that is called in the directory of the site."""
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuops", *words],
-            cwd=self.directory if self.directory.exists() else ROOT,
-            env={**os.environ, "NO_COLOR": "1"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LONGEST_RUN_S,
-        )
-        assert status in (None, done.returncode), done.stdout[-8000:] + done.stderr[-4000:]
-        return done.stdout
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.gpuops("status", "--json", status=None))
@@ -119,19 +103,8 @@ class Term(Pages):
         """The part of an image's name that says where it is."""
         return f"{self.addresses[HEAD]}:5000"
 
-    def login(self, user: str, command: str, machine: str = HEAD) -> tuple[int, str]:
-        """How a command of a user ends who comes by SSH, and what it prints."""
-        options = ["IdentitiesOnly=yes", "BatchMode=yes", "ConnectTimeout=10", "StrictHostKeyChecking=no"]
-        options += ["UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]
-        words = ["ssh", "-F", "/dev/null", "-i", self.key, *(word for option in options for word in ("-o", option))]
-        words += [f"{user}@{self.addresses[machine]}", f"bash -lc {shlex.quote(command)}"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL)
-        return done.returncode, (done.stdout + done.stderr).strip()
-
-    def does(self, user: str, command: str) -> str:
-        status, told = self.login(user, command)
-        assert status == 0, told
-        return told
+    def does(self, user: str, command: str, machine: str = HEAD) -> str:
+        return super().does(user, command, machine)
 
     def kept(self, user: str) -> int:
         """Bytes in a home that is not mounted."""
@@ -145,12 +118,6 @@ class Term(Pages):
         browser = Browser(self)
         fields = {"username": user, "code": code, "password": PASSWORD, "again": PASSWORD}
         return browser.post("/hub/invite", browser.get(f"/hub/invite?user={user}"), **fields)
-
-    def changed(self) -> int:
-        """How many tasks a run of the whole site changes."""
-        self.gpuops("up")
-        runs = sorted((self.directory / "inventory" / ".gpuops" / "runs").iterdir())
-        return int(json.loads((runs[-1] / "run.json").read_text())["changed"])
 
 
 @pytest.fixture(scope="module")

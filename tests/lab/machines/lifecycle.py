@@ -18,7 +18,7 @@ from .aptcache import AptCache
 from .machine import KERNEL_LOG, SCENARIO_IN_MACHINE, SCENARIOS, SIMULATORS, Machine, names_left
 from .state import CACHE_ROOT, STATE_ROOT, Lab, MachineSpec, all_labs
 from .system import LabError, locked, mounts_below, run, say, unmount_below, write_atomically
-from .vm import Vm
+from .vm import NAMES, Vm
 
 
 @contextlib.contextmanager
@@ -155,7 +155,8 @@ def clean(lab: Lab) -> None:
 
 
 def _remove_all(lab: Lab) -> None:
-    Vm(lab.id).down()
+    for name in NAMES:
+        Vm(lab.id, name).down()
     directory = lab.directory / "machines"
     names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     names |= lab.machines.keys() | names_left(lab.tag)

@@ -25,7 +25,7 @@ from pathlib import Path
 from . import disks, needs, state, vm_image
 from .system import LabError, locked, run, say, write_atomically
 
-NAME = "metal1"
+NAMES = NAME, SECOND = ("metal1", "metal2")
 PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",
@@ -35,10 +35,8 @@ PROGRAMS = {
 PORTS = range(20000, 30000)
 MEMORY_MIB = 1536
 CORES = 2
-# Another than that of the image's own network.
-LAN_MAC = "52:54:00:12:34:57"
-# Its place in the network of the lab's machines, which count upwards from 10.
-LAN_HOST = 250
+# Places of the machines in the network of the lab's machines, which count upwards from 10.
+LAN_HOSTS = {NAME: 250, SECOND: 251}
 # From the power button to an answer by SSH, on a host that does other things too.
 BOOT_SECONDS = 900.0
 
@@ -68,18 +66,22 @@ class Spec:
 
 
 class Vm:
-    """One virtual machine of a lab: its files, its process, and the way into it."""
+    """One virtual machine of a lab: its files, its process, and the way into it.
 
-    def __init__(self, identifier: str | None = None) -> None:
-        self.lab = identifier or state.lab_id()
-        self.directory = state.STATE_ROOT / f"{self.lab}.vm"
+    :param name: one of NAMES; the image calls the machine by the first of them, whatever it is.
+    """
+
+    def __init__(self, identifier: str | None = None, name: str = NAME) -> None:
+        self.lab, self.name = identifier or state.lab_id(), name
+        self.number = NAMES.index(name) + 1
+        self.directory = state.STATE_ROOT / f"{self.lab}.vm{'' if name == NAME else self.number}"
         self.disk = self.directory / "disk.qcow2"
         self.pid_file = self.directory / "pid"
         self.console = self.directory / "console.log"
         self.key = self.directory / "id_ed25519"
         self.known_hosts = self.directory / "known_hosts"
         self.spec_file = self.directory / "vm.json"
-        self.lock = state.CACHE_ROOT / "locks" / f"vm-{self.lab}.lock"
+        self.lock = state.CACHE_ROOT / "locks" / f"{self.directory.name}.lock"
 
     # What there is
 
@@ -117,7 +119,7 @@ class Vm:
             "IdentitiesOnly": "yes",
             "UserKnownHostsFile": self.known_hosts,
             "StrictHostKeyChecking": "yes",
-            "HostKeyAlias": NAME,
+            "HostKeyAlias": self.name,
             "BatchMode": "yes",
             "LogLevel": "ERROR",
             "ServerAliveInterval": "15",
@@ -139,7 +141,7 @@ class Vm:
             "ansible_ssh_common_args": shlex.join(self.ssh_options()),
             "ansible_control_path_dir": str(self.directory / "cp"),
         }
-        return {"metal": {"hosts": [NAME]}, "_meta": {"hostvars": {NAME: variables}}}
+        return {"metal": {"hosts": [self.name]}, "_meta": {"hostvars": {self.name: variables}}}
 
     # What changes it
 
@@ -159,7 +161,9 @@ class Vm:
             if spec is None:
                 spec = self._create(shape or Shape())
             if shape not in (None, spec.shape):
-                raise LabError(f"{NAME} was made otherwise, with {spec.shape}; 'tools/lab vm down' removes it first")
+                raise LabError(
+                    f"{self.name} was made otherwise, with {spec.shape}; 'tools/lab vm down' removes it first"
+                )
             if self.pid() is None:
                 self._start(spec)
             self._wait()
@@ -190,11 +194,11 @@ class Vm:
         for file in (self.key, self.directory / "host_key"):
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"baremetal-gpu-lab {self.lab}", "-f", file)
         host_key = (self.directory / "host_key.pub").read_text(encoding="utf-8").split()
-        self.known_hosts.write_text(f"{NAME} {host_key[0]} {host_key[1]}\n", encoding="utf-8")
+        self.known_hosts.write_text(f"{self.name} {host_key[0]} {host_key[1]}\n", encoding="utf-8")
         run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image, self.disk)
         for name, gibibytes in shape.disks.items():
             run("qemu-img", "create", "-q", "-f", "qcow2", self._image_of(name), f"{gibibytes}G")
-        spec = Spec(free_port(self.lab), str(image), shape)
+        spec = Spec(free_port(self.directory.name), str(image), shape)
         # Last: a machine without this file was not made to its end.
         write_atomically(self.spec_file, json.dumps(asdict(spec)) + "\n")
         return spec
@@ -227,14 +231,14 @@ class Vm:
         while not port_is_free(spec.port) and time.monotonic() < deadline:
             time.sleep(0.2)
         if not port_is_free(spec.port):
-            spec.port = free_port(self.lab)
+            spec.port = free_port(self.directory.name)
             write_atomically(self.spec_file, json.dumps(asdict(spec)) + "\n")
-        say(f"vm: starting {NAME}, SSH on 127.0.0.1:{spec.port}, console in {self.console}")
+        say(f"vm: starting {self.name}, SSH on 127.0.0.1:{spec.port}, console in {self.console}")
         lab = self._neighbours() if spec.shape.joins else None
         (self.directory / "tmpfiles").write_text(self._tmpfiles(lab), encoding="utf-8")
         run(
             "qemu-system-x86_64",
-            *("-name", f"{NAME}-{self.lab}", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
+            *("-name", f"{self.name}-{self.lab}", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
             *("-smp", str(CORES), "-m", str(spec.shape.memory_mib), "-nodefaults", "-no-user-config", "-vga", "std"),
             *("-display", "none", "-monitor", "none", "-daemonize", "-pidfile", str(self.pid_file)),
             *("-chardev", f"file,id=console,path={self.console},append=on", "-serial", "chardev:console"),
@@ -251,26 +255,27 @@ class Vm:
             *(self._lan_words(lab) if lab else ()),
         )
         if lab is not None:
-            run("ip", "link", "set", lan_interface(lab), "master", lab.bridge, "up")
+            run("ip", "link", "set", lan_interface(lab, self.name), "master", lab.bridge, "up")
 
     def _neighbours(self) -> state.Lab:
         """The lab whose network the machine joins."""
         lab = state.Lab(self.lab)
         if not Path("/sys/class/net", lab.bridge).exists():
-            raise LabError(f"lab {self.lab} has no network for {NAME} to join; 'tools/lab up' makes it")
+            raise LabError(f"lab {self.lab} has no network for {self.name} to join; 'tools/lab up' makes it")
         return lab
 
     def _lan_words(self, lab: state.Lab) -> list[str]:
         """qemu's words for the network of the lab's machines, and the machine's address in it."""
-        wired = self.directory / "lan.network"
+        wired, mac = self.directory / "lan.network", f"52:54:00:12:35:{self.number:02x}"
+        address = lan_address(lab, self.name)
         wired.write_text(
-            f"[Match]\nMACAddress={LAN_MAC}\n\n[Network]\nAddress={lan_address(lab)}/{lab.network.prefixlen}\n"
+            f"[Match]\nMACAddress={mac}\n\n[Network]\nAddress={address}/{lab.network.prefixlen}\n"
             f"Gateway={lab.gateway}\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
             encoding="utf-8",
         )
         return [
-            *("-netdev", f"tap,id=lan,ifname={lan_interface(lab)},script=no,downscript=no"),
-            *("-device", f"virtio-net-pci,netdev=lan,mac={LAN_MAC},romfile="),
+            *("-netdev", f"tap,id=lan,ifname={lan_interface(lab, self.name)},script=no,downscript=no"),
+            *("-device", f"virtio-net-pci,netdev=lan,mac={mac},romfile="),
             *("-fw_cfg", f"name=opt/io.systemd.credentials/network.network.20-lan,file={wired}"),
         ]
 
@@ -287,10 +292,10 @@ class Vm:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
                 said = (done.stdout or done.stderr).strip()
                 if done.returncode == 0 and said:
-                    say(f"vm: {NAME} answers, system {said}")
+                    say(f"vm: {self.name} answers, system {said}")
                     return
             time.sleep(3)
-        raise LabError(f"{NAME} did not answer within {BOOT_SECONDS:.0f} s ({said}); its console: {self.console}")
+        raise LabError(f"{self.name} did not answer within {BOOT_SECONDS:.0f} s ({said}); its console: {self.console}")
 
     def _stop(self) -> None:
         self._close_connections()
@@ -303,7 +308,7 @@ class Vm:
             if time.monotonic() > deadline:
                 raise LabError(f"the virtual machine's process {pid} does not end")
             time.sleep(0.1)
-        say(f"vm: {NAME} stopped")
+        say(f"vm: {self.name} stopped")
 
     def _close_connections(self) -> None:
         """End the SSH connections that Ansible keeps open; they would only notice minutes later."""
@@ -326,14 +331,14 @@ def disk_words(name: str, image: Path, more: str) -> list[str]:
     return ["-drive", drive, "-device", f"virtio-blk-pci,drive={name},{more}"]
 
 
-def lan_address(lab: state.Lab) -> str:
-    """The machine's address among the lab's machines."""
-    return str(lab.network[LAN_HOST])
+def lan_address(lab: state.Lab, name: str = NAME) -> str:
+    """A machine's address among the lab's machines."""
+    return str(lab.network[LAN_HOSTS[name]])
 
 
-def lan_interface(lab: state.Lab) -> str:
-    """This host's end of the cable from the machine to the lab's bridge."""
-    return f"{lab.bridge}v"
+def lan_interface(lab: state.Lab, name: str = NAME) -> str:
+    """This host's end of the cable from a machine to the lab's bridge."""
+    return f"{lab.bridge}{'vw'[NAMES.index(name)]}"
 
 
 def port_is_free(port: int) -> bool:

@@ -219,7 +219,7 @@ def _discard(work: Path) -> None:
 def _prune(cache: Path) -> None:
     """Remove images of older recipes that no lab's machine stands on."""
     used = set()
-    for note in state.STATE_ROOT.glob("*.vm/vm.json"):
+    for note in state.STATE_ROOT.glob("*.vm*/vm.json"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             used.add(Path(json.loads(note.read_text(encoding="utf-8"))["image"]).parent)
     for entry in cache.iterdir():
