@@ -240,7 +240,7 @@ def test_an_outside_audit_fails_only_what_the_documentation_names(term: Term, tm
     if done.returncode:
         pytest.skip(f"pip does not bring {AUDIT}: {done.stderr.strip()[-300:]}")
     for wheel in tmp_path.glob("*.whl"):
-        ssh(HEAD, f"echo {base64.b64encode(wheel.read_bytes()).decode()} | base64 -d >/tmp/{wheel.name}")
+        ssh(HEAD, f"base64 -d >/tmp/{wheel.name}", given=base64.b64encode(wheel.read_bytes()).decode())
     ssh(HEAD, "sudo python3 -m venv /opt/clustermax; sudo /opt/clustermax/bin/pip install -q --no-index /tmp/*.whl")
     ssh(HEAD, "sudo ln -sf /opt/clustermax/bin/cmax /usr/local/bin/cmax")
     told = term.gpuops("accept", "--stages", "audit", "--output", str(tmp_path / "audit"), status=None)
