@@ -30,6 +30,7 @@ from gpuops.init.answers import (
     SLURM,
     STORAGE,
     Answers,
+    AnswersError,
     Host,
     is_device,
 )
@@ -251,7 +252,7 @@ def encrypted(content: Mapping[str, Any], password: str) -> str:
 
 
 def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, str]:
-    """Every file of the site by its path in the site's directory. Raises Unwritable."""
+    """Every file of the site by its path in the site's directory. Raises Unwritable and AnswersError."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
         undefined=jinja2.StrictUndefined,
@@ -302,6 +303,7 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
     if answers.of(STORAGE):
         for name, (text, content) in _storage(answers, found, made, variables).items():
             files[name], meant[name] = text, content
+    _refuse_twice(answers, files)
     for name, content in meant.items():
         check(name, files[name], content)
     if vault:
@@ -309,6 +311,21 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
         files[PASSWORD] = f"{password}\n"
         files[VAULT] = encrypted(vault, password)
     return files
+
+
+def _refuse_twice(answers: Answers, files: Mapping[str, str]) -> None:
+    """Raise AnswersError for variables of all hosts that a file of a group would override."""
+    ours, groups_of = f"{INVENTORY}/group_vars/gpu_cluster.yml", f"{INVENTORY}/group_vars/"
+    keys = {"converge_reboot": "reboot", "container_runtime_engine": "engine"}
+    wrong = [f"variables has {name}; give `{keys[name]}` instead" for name in keys if name in answers.variables]
+    for path, text in files.items():
+        if path.startswith(groups_of) and path != ours and not path.startswith(f"{groups_of}all/"):
+            wrong += [
+                f"variables has {name}, and init writes it to {path}; leave it out, and change it there afterwards"
+                for name in sorted(answers.variables.keys() & (yaml.load(text, Loader=_Loader) or {}).keys())
+            ]
+    if wrong:
+        raise AnswersError(wrong)
 
 
 # What the templates of services ask of a site.
@@ -383,17 +400,17 @@ def _meant_hosts(hosts: list[dict[str, Any]], rows: list[Group], kinds: list[str
 
 
 def _meant_cluster(answers: Answers) -> dict[str, Any]:
-    """What the variables of all hosts are to be. Of one that is there twice, the later counts."""
+    """What the variables of all hosts are to be."""
     return {
         **({"ansible_user": answers.user} if answers.user else {}),
         "ansible_become": answers.become,
         **({"ansible_ssh_private_key_file": answers.private_key} if answers.private_key else {}),
         "ansible_python_interpreter": ANY,
-        **answers.variables,
         "converge_reboot": answers.reboot,
         "gpu_preflight_refuse": ANY,
         "container_runtime_engine": answers.engine,
         "container_runtime_nvidia": ANY,
+        **answers.variables,
     }
 
 

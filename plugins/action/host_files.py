@@ -1,13 +1,16 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as Ansible runs any; the files of the controller that its entries name go before it, all in one file."""
+"""The module as Ansible runs any; the files of the controller that its entries name go before it, all in one file.
+
+A single one, such as NVIDIA's installer, goes as it is: a copy for each fork would fill the controller's disk.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from typing import Any, BinaryIO
+from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail
@@ -18,29 +21,23 @@ from ansible.plugins.action.normal import ActionModule as AsAnyModule
 class ActionModule(AsAnyModule):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         entries = check_type_list(self._task.args.get("entries") or [])
-        if any(isinstance(entry, dict) and entry.get("source") for entry in entries):
-            with tempfile.NamedTemporaryFile(dir=constants.DEFAULT_LOCAL_TMP) as pack:
-                self._task.args = {**self._task.args, "entries": [self._packed(entry, pack) for entry in entries]}
-                pack.flush()
-                if not self._task.check_mode:
-                    self._task.args["pack"] = self._sent(pack.name)
+        sources = {str(entry["source"]): "" for entry in entries if isinstance(entry, dict) and entry.get("source")}
+        with tempfile.NamedTemporaryFile(dir=constants.DEFAULT_LOCAL_TMP) as pack:
+            try:
+                for source in sources:
+                    # Where Ansible's vault has encrypted it, this is another file, with its clear text.
+                    sources[source] = self._loader.get_real_file(self._find_needle("files", source))
+                parts = {source: _read(source, path, pack, len(sources) > 1) for source, path in sources.items()}
+                if sources:
+                    pack.flush()
+                    named = [{**parts.get(entry.get("source"), {}), **entry} for entry in entries]
+                    self._task.args = {**self._task.args, "entries": named}
+                    if not self._task.check_mode:
+                        self._task.args["pack"] = self._sent(pack.name if len(sources) > 1 else sources[source])
+            finally:
+                for path in sources.values():
+                    self._loader.cleanup_tmp_file(path)
         return dict(super().run(tmp, task_vars))
-
-    def _packed(self, entry: dict[str, Any], pack: Any) -> dict[str, Any]:
-        """An entry with the checksum of its file, and where in the pack the content is."""
-        if not entry.get("source"):
-            return entry
-        # Where Ansible's vault has encrypted it, this is another file, with its clear text.
-        path = self._loader.get_real_file(self._find_needle("files", entry["source"]))
-        begin = pack.tell()
-        try:
-            with open(path, "rb") as file:
-                digest = _copied(file, pack)
-        except OSError as error:
-            raise AnsibleActionFail(f"{entry['source']} of the controller cannot be read: {error.strerror}") from error
-        finally:
-            self._loader.cleanup_tmp_file(path)
-        return {"sha256": digest, **entry, "part": [begin, pack.tell() - begin]}
 
     def _sent(self, path: str) -> str:
         """Send a file; its path on the host. It goes when the module has run."""
@@ -50,10 +47,16 @@ class ActionModule(AsAnyModule):
         return there
 
 
-def _copied(file: BinaryIO, pack: BinaryIO) -> str:
-    """The checksum of what was copied."""
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-        pack.write(block)
-    return digest.hexdigest()
+def _read(source: str, path: str, pack: Any, is_copied: bool) -> dict[str, Any]:
+    """The checksum of a file, and where in what is sent its content is."""
+    digest, begin, length = hashlib.sha256(), pack.tell(), 0
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+                length += len(block)
+                if is_copied:
+                    pack.write(block)
+    except OSError as error:
+        raise AnsibleActionFail(f"{source} of the controller cannot be read: {error.strerror}") from error
+    return {"sha256": digest.hexdigest(), "part": [begin, length]}

@@ -100,9 +100,7 @@ class Watch:
     def messages(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in ssh(self.server, f"cat {MESSAGES} 2>/dev/null || true").splitlines()]
 
-    def told(
-        self, alert: str, status: str = "firing", since: float = 0.0, host: str = "", mountpoint: str = ""
-    ) -> list[dict[str, Any]]:
+    def told(self, alert: str, status: str = "firing", since: float = 0.0, host: str = "") -> list[dict[str, Any]]:
         """What came about an alert: the parts of messages, each with the time `at` which it came."""
         return [
             {**one, "at": message["at"]}
@@ -112,7 +110,7 @@ class Watch:
             if one["status"] == status
             and one["labels"]["alertname"] == alert
             and host in ("", one["labels"].get("host"))
-            and mountpoint in ("", one["labels"].get("mountpoint"))
+            and not is_of_the_lab(one["labels"])
         ]
 
     def everything(self, since: float) -> set[str]:
@@ -150,7 +148,6 @@ class Fault:
     :ivar on: the machine whose commands make and repair it; the host by default.
     :ivar unheard: a more telling alert hides it, or the fault itself keeps it from being told: then it has to fire.
     :ivar passes: it ends by itself some time after the fault, which may be before the repair.
-    :ivar mountpoint: of the file system that it is about, where a host may have it for others.
     """
 
     alert: str
@@ -160,7 +157,6 @@ class Fault:
     on: str = ""
     unheard: bool = False
     passes: bool = False
-    mountpoint: str = ""
 
     def do(self, action: Action) -> None:
         if callable(action):
@@ -213,9 +209,7 @@ def _wait(watch: Watch, of: Round, begun: float, since: float, status: str) -> d
             if not fault.is_told:
                 if ((fault.alert, fault.host) in firing) == (status == "firing"):
                     took[fault] = watch.now() - since
-            elif found := watch.told(
-                fault.alert, status, begun if fault.passes else since, fault.host, fault.mountpoint
-            ):
+            elif found := watch.told(fault.alert, status, begun if fault.passes else since, fault.host):
                 took[fault] = max(0.0, min(one["at"] for one in found) - since)
         return [fault for fault in of.faults if fault not in took]
 

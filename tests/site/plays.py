@@ -143,11 +143,12 @@ def _message(result: dict[str, Any]) -> str:
     return message if isinstance(message, str) else json.dumps(message)
 
 
-def lab(*arguments: str, check: bool = True, timeout: int = 600) -> str:
-    """Output of ``tools/lab ARGUMENTS``."""
+def lab(*arguments: str, check: bool = True, timeout: int = 600, given: str | None = None) -> str:
+    """Output of ``tools/lab ARGUMENTS``, with what is `given` to its standard input."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.lab.machines", *arguments],
         cwd=ROOT,
+        input=given,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -175,9 +176,9 @@ def run_gpuops(inventory: Path, *words: str, status: int = 0) -> subprocess.Comp
     return done
 
 
-def ssh(machine: str, command: str, check: bool = True) -> str:
-    """Output of a shell command in a machine of the lab."""
-    return lab("ssh", machine, "--", command, check=check)
+def ssh(machine: str, command: str, check: bool = True, given: str | None = None) -> str:
+    """Output of a shell command in a machine of the lab, with what is `given` to its standard input."""
+    return lab("ssh", machine, "--", command, check=check, given=given)
 
 
 def kernel_says(machine: str, line: str) -> None:

@@ -167,7 +167,6 @@ DISKS = Round(
             "st1",
             f"{file_system('st1full', '/mnt/full')}; sudo dd if=/dev/zero of=/mnt/full/file bs=1M 2>/dev/null; true",
             "sudo umount /mnt/full",
-            mountpoint="/mnt/full",
         ),
         Fault(
             "HostInodesLow",
@@ -208,7 +207,6 @@ HOURS = Round(
             "(sudo sh -c 'for n in $(seq 15); do sleep 20; fallocate -l 50M /mnt/fills/$n; done' "
             ">/dev/null 2>&1 </dev/null &)",
             "sudo umount -l /mnt/fills",
-            mountpoint="/mnt/fills",
         ),
     ),
     also=frozenset({"CephHealthWarning"}),

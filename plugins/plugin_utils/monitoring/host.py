@@ -9,8 +9,15 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule impo
 
 # File systems on disks of the host. The rest is memory, images that are always full, or somebody else's storage.
 _DISKS = 'fstype!~"tmpfs|ramfs|overlay|squashfs|iso9660|erofs|nfs.*|ceph|fuse.*"'
-_FREE = f"node_filesystem_avail_bytes{{{_DISKS}}} / node_filesystem_size_bytes{{{_DISKS}}}"
-_MOUNT = ("host", "mountpoint")
+# One series for each file system: it can be mounted in hundreds of places, such as the homes of an NFS server.
+_ONCE = "min by (job, instance, host, device)"
+_FREE = f"{_ONCE} (node_filesystem_avail_bytes{{{_DISKS}}} / node_filesystem_size_bytes{{{_DISKS}}})"
+_WHERE = ". `df {{ $labels.device }}` shows where it is mounted."
+_FREE_NOW = (
+    "{{ $value | humanizePercentage }} are free, "
+    + looked_up("node_filesystem_avail_bytes{host=%q,device=%q} / 2^30", ("host", "device"), "%.1f GiB")
+    + _WHERE
+)
 _CERTIFICATE = "baremetal_gpu_certificate_expiry_timestamp_seconds - time()"
 _DAY = 24 * 60 * 60
 # Debian's own configuration, with which Prometheus runs until the role has written another one, has a job of this name,
@@ -48,33 +55,29 @@ ALERTS = (
         f"{_FREE} < 0.05",
         "ticket",
         "A file system on a disk has less than a twentieth left.",
-        "{{ $labels.host }}: {{ $labels.mountpoint }} is full",
-        "{{ $value | humanizePercentage }} are free, "
-        + looked_up("node_filesystem_avail_bytes{host=%q,mountpoint=%q} / 2^30", _MOUNT, "%.1f GiB")
-        + " on {{ $labels.device }}.",
-        "Find with `du -x` on {{ $labels.mountpoint }} what is large, and remove it or add space.",
+        "{{ $labels.host }}: {{ $labels.device }} is full",
+        _FREE_NOW,
+        "Find what is large with `du -x` where it is mounted, and remove it or add space.",
         "10m",
     ),
     Alert(
         "HostDiskFillsUp",
-        f"{_FREE} < 0.3 and predict_linear(node_filesystem_avail_bytes{{{_DISKS}}}[6h], {_DAY}) < 0",
+        f"{_FREE} < 0.3 and {_ONCE} (predict_linear(node_filesystem_avail_bytes{{{_DISKS}}}[6h], {_DAY})) < 0",
         "ticket",
         "A file system on a disk is full within a day if it grows on as in the last six hours.",
-        "{{ $labels.host }}: {{ $labels.mountpoint }} will be full within a day",
-        "{{ $value | humanizePercentage }} are free, "
-        + looked_up("node_filesystem_avail_bytes{host=%q,mountpoint=%q} / 2^30", _MOUNT, "%.1f GiB")
-        + " on {{ $labels.device }}.",
-        "Find with `du -x` on {{ $labels.mountpoint }} what grows, and end it, remove files or add space.",
+        "{{ $labels.host }}: {{ $labels.device }} will be full within a day",
+        _FREE_NOW,
+        "Find what grows with `du -x` where it is mounted, and end it, remove files or add space.",
         "1h",
     ),
     Alert(
         "HostInodesLow",
-        f"node_filesystem_files_free{{{_DISKS}}} / node_filesystem_files{{{_DISKS}}} < 0.05",
+        f"{_ONCE} (node_filesystem_files_free{{{_DISKS}}} / node_filesystem_files{{{_DISKS}}}) < 0.05",
         "ticket",
         "A file system can hold few more files, however much space is left.",
-        "{{ $labels.host }}: {{ $labels.mountpoint }} has few inodes left",
-        "{{ $value | humanizePercentage }} of the inodes are free on {{ $labels.device }}.",
-        "Find directories with many files with `du -x --inodes` on {{ $labels.mountpoint }}, and remove files.",
+        "{{ $labels.host }}: {{ $labels.device }} has few inodes left",
+        "{{ $value | humanizePercentage }} of the inodes are free" + _WHERE,
+        "Find directories with many files with `du -x --inodes` where it is mounted, and remove files.",
         "10m",
     ),
     Alert(

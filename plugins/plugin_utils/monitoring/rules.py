@@ -102,7 +102,7 @@ INHIBITIONS = (
     Inhibition("GpuProbeHung", ("GpuProbeFailing", "GpuHealthUnknown"), ("host",), "the hang is the cause"),
     Inhibition("GpuProbeFailing", ("GpuHealthUnknown",), ("host",), "without a look there is no verdict"),
     Inhibition("GpuHealthUnknown", ("GpusFewerThanBefore",), ("host",), "what cannot be looked at may not be counted"),
-    Inhibition("HostDiskFull", ("HostDiskFillsUp",), ("host", "mountpoint"), "it is full already"),
+    Inhibition("HostDiskFull", ("HostDiskFillsUp",), ("host", "device"), "it is full already"),
     Inhibition("CertificateExpiresNow", ("CertificateExpiresSoon",), ("host", "path"), "the more urgent of the two"),
     Inhibition("HostMetricsOld", ("HostMetricsFailing", "CertificateUnreadable"), ("host",), "the numbers are old"),
     Inhibition("CephHealthError", ("CephHealthWarning",), (), "the more urgent of the two"),

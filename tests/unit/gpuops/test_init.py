@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import sys
 
@@ -431,6 +432,29 @@ def test_answers_that_are_no_site(bench, make, words, said):
     assert done.returncode == 64
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_variables_of_the_answers_stand_in_the_place_of_those_that_init_proposes():
+    own = {"gpu_preflight_refuse": [], "container_runtime_nvidia": "toolkit"}
+    site, _former = proposed({"192.0.2.11": ["A100"]}, "192.0.2.11", variables=own)
+    text = files.render(site, {})["inventory/group_vars/gpu_cluster.yml"]
+    found = yaml.safe_load(text)
+    assert {name: found[name] for name in own} == own
+    assert all(text.count(f"\n{name}:") == 1 for name in own)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("gpu_reconciler_mode", "init writes it to inventory/group_vars/gpu_reconcilers.yml; leave it out"),
+        ("converge_reboot", "give `reboot` instead"),
+        ("container_runtime_engine", "give `engine` instead"),
+    ],
+)
+def test_a_variable_of_the_answers_that_another_file_would_override_is_refused(name, remedy):
+    site, _former = proposed({"192.0.2.11": ["A100"]}, "192.0.2.11", variables={name: "show"})
+    with pytest.raises(answers.AnswersError, match=re.escape(remedy)):
+        files.render(site, {})
 
 
 def test_ranges_of_names():

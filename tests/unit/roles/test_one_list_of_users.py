@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.gpuops.conftest import HERE
-from tests.unit.project.tree import BIN, ROOT, try_run
+from tests.unit.project.tree import BIN, ROOT, load_yaml, try_run
 
 ROLES = ("cephfs_homes", "nfs_homes", "slurm_accounts", "portal", "registry", "users")
 SHOWN = (
@@ -73,3 +73,18 @@ def test_a_site_that_lists_homes_alone_goes_on_as_before(tmp_path: Path) -> None
     found = defaults(tmp_path, cephfs_homes_users=users)
     same = {"cephfs_homes_users", "slurm_accounts_homes_users", "portal_homes_users", "registry_homes_users"}
     assert found == {name: users if name in same else [] for name in SHOWN}
+
+
+def test_a_home_that_is_refused_keeps_no_way_in_open():
+    plays = load_yaml(ROOT / "playbooks" / "user_changes.yml")
+    text = [json.dumps(play) for play in plays]
+    homes = {number for number, play in enumerate(text) if "homes.yml" in play or "cephfs_homes" in play}
+    ways_in = {
+        number
+        for number, play in enumerate(text)
+        for name in ("users.yml", "gpu.slurm_accounts", "gpu.registry", "gpu.portal")
+        if name in play
+    }
+    assert len(homes) == 2
+    assert len(ways_in) == 4
+    assert max(ways_in) < min(homes)

@@ -70,6 +70,15 @@ def test_all_of_them_come_and_nothing_comes_a_second_time(play, tmp_path):
     assert "changed=0" in play(*entries(tmp_path))
 
 
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_single_one_comes_as_it_is(play, tmp_path, name):
+    rows = [row for row in entries(tmp_path) if row["path"].rpartition("/")[2] in ("there", name)]
+    assert "changed=1" in play(*rows)
+    assert (tmp_path / "there" / name).read_bytes() == CONTENTS[name]
+    assert (tmp_path / "here" / name).read_bytes() == CONTENTS[name]
+    assert "changed=0" in play(*rows)
+
+
 def test_what_differs_alone_is_replaced_and_has_the_checksum_of_the_controllers_file(play, tmp_path):
     play(*entries(tmp_path))
     rows = entries(tmp_path)

@@ -48,6 +48,7 @@ BUS = {**GPU, "pci_address": "0000:3b:00.0"}
 # A GPU that never answered has neither.
 NAMELESS = {**NODE, "pci_address": "0000:3b:00.0"}
 DISK = {**NODE, "device": "/dev/sda1", "fstype": "ext4", "mountpoint": "/"}
+FILE_SYSTEM = {**NODE, "device": "/dev/sda1"}
 MEMORY_FS = {**NODE, "device": "tmpfs", "fstype": "tmpfs", "mountpoint": "/run"}
 CEPH = {"host": "stor1", "instance": "stor1:9283", "job": "ceph"}
 PROMETHEUS = {"host": "mon1", "instance": "mon1:9090", "job": "prometheus"}
@@ -548,13 +549,13 @@ CASES = (
     Case(
         "HostDiskFull",
         "20m",
-        disk(f"{2 * GIB}x400"),
+        # Mounted in two places, it is one file system.
+        disk(f"{2 * GIB}x400") | disk(f"{2 * GIB}x400", where={**DISK, "mountpoint": "/home/alice"}),
         (
             Firing(
-                DISK,
-                "gpu1: / is full",
-                "2% are free, 2.0 GiB on /dev/sda1.",
-                "Find with `du -x` on / what is large, and remove it or add space.",
+                FILE_SYSTEM,
+                "gpu1: /dev/sda1 is full",
+                "2% are free, 2.0 GiB. `df /dev/sda1` shows where it is mounted.",
             ),
         ),
         {"space left": disk(f"{6 * GIB}x400"), "not a disk": disk("0x400", GIB, MEMORY_FS)},
@@ -565,10 +566,9 @@ CASES = (
         disk(f"{30 * GIB}-{GIB // 4}x80"),
         (
             Firing(
-                DISK,
-                "gpu1: / will be full within a day",
-                "10% are free, 10.0 GiB on /dev/sda1.",
-                "Find with `du -x` on / what grows, and end it, remove files or add space.",
+                FILE_SYSTEM,
+                "gpu1: /dev/sda1 will be full within a day",
+                "10% are free, 10.0 GiB. `df /dev/sda1` shows where it is mounted.",
             ),
         ),
         {
@@ -583,10 +583,9 @@ CASES = (
         {named("node_filesystem_files_free", **DISK): "100x30", named("node_filesystem_files", **DISK): "10000x30"},
         (
             Firing(
-                DISK,
-                "gpu1: / has few inodes left",
-                "1% of the inodes are free on /dev/sda1.",
-                "Find directories with many files with `du -x --inodes` on /, and remove files.",
+                FILE_SYSTEM,
+                "gpu1: /dev/sda1 has few inodes left",
+                "1% of the inodes are free. `df /dev/sda1` shows where it is mounted.",
             ),
         ),
         {
