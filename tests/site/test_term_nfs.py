@@ -102,6 +102,7 @@ def test_two_addresses_are_a_cluster_with_homes_on_nfs_and_quotas(term: Term) ->
             "user_software_packages": ["lmod"],
             "user_software_optional_packages": [],
             "gpu_preflight_refuse": [],
+            "slurm_common_memory_reserve_mib": 512,
         },
     }
     path = term.directory.with_suffix(".json")
