@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name, expected_osds
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, Document, File, Unit
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 DROP_IN = "/etc/systemd/system/ceph-mds@.service.d"
@@ -20,7 +21,6 @@ DROP_IN_TEXT = """\
 [Service]
 RestartSec=30
 """
-OWNER = {"owner": "root", "group": "root"}
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -34,13 +34,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     name = daemon_name(params["host"], params["id"])
     hosts = peers["hosts"]
-    unit = {"name": f"ceph-mds@{name}", "enabled": True, "state": "started"}
-    files = [
-        {"path": DROP_IN, "state": "directory", "mode": "0755", **OWNER},
-        {"path": f"{DROP_IN}/10-restart.conf", "content": DROP_IN_TEXT, "mode": "0644", **OWNER},
-    ]
-    parts = {"name": name, "pools": _pools(params), "expected": _expected(params, hosts)}
-    return Plan({"files": files, "units": [unit]}, parts=parts)
+    document = Document(
+        files=[Directory(DROP_IN), File(f"{DROP_IN}/10-restart.conf", DROP_IN_TEXT)],
+        units=[Unit.running(f"ceph-mds@{name}")],
+    )
+    return Plan(document, parts={"name": name, "pools": _pools(params), "expected": _expected(params, hosts)})
 
 
 def _pools(params: Mapping[str, Any]) -> list[dict[str, Any]]:

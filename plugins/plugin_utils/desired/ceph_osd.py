@@ -13,6 +13,13 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import osd_rows
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import expected_osds
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.ceph_common import USUAL_COPIES, number
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
+    Directory,
+    Document,
+    File,
+    Package,
+    Unit,
+)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
@@ -26,7 +33,6 @@ DROP_IN_TEXT = """\
 Requires=ceph-osd-activate@%i.service
 After=ceph-osd-activate@%i.service
 """
-OWNER = {"owner": "root", "group": "root"}
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -89,19 +95,19 @@ def _too_few_places(params: Mapping[str, Any], hosts: Mapping[str, Mapping[str, 
 
 def _document(
     rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], units: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+) -> Document:
     # In Debian 12 it is part of ceph-osd.
     is_apart = (facts["distribution"], facts["distribution_major_version"]) != ("Debian", "12")
     needs_volume = is_apart and any(row["method"] == "lvm" for row in rows)
     unit_text = render("ceph_osd", f"{UNIT}.j2", program=PROGRAM)
-    return {
-        "packages": [{"name": "ceph-volume"}] if needs_volume else [],
-        "files": [
-            {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **OWNER},
-            {"path": DROP_IN, "state": "directory", "mode": "0755", **OWNER},
-            {"path": PROGRAM, "content": bundle("ceph.osd.activate"), "mode": "0755", **OWNER},
-            {"path": f"/etc/systemd/system/{UNIT}", "content": unit_text, "mode": "0644", **OWNER},
-            {"path": f"{DROP_IN}/10-activate.conf", "content": DROP_IN_TEXT, "mode": "0644", **OWNER},
+    return Document(
+        packages=[Package("ceph-volume")] if needs_volume else [],
+        files=[
+            Directory(PROGRAM.rpartition("/")[0]),
+            Directory(DROP_IN),
+            File(PROGRAM, bundle("ceph.osd.activate"), "0755"),
+            File(f"/etc/systemd/system/{UNIT}", unit_text),
+            File(f"{DROP_IN}/10-activate.conf", DROP_IN_TEXT),
         ],
-        "units": list(units),
-    }
+        units=[Unit(**unit) for unit in units],
+    )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from posixpath import dirname
@@ -13,7 +14,15 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
+    Absent,
+    Directory,
+    Document,
+    File,
+    Unit,
+    plain,
+)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
 UNIT = "baremetal-gpu-device-nodes.service"
@@ -21,7 +30,6 @@ UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 PROGRAM = "/usr/libexec/baremetal-gpu/device-nodes"
 # The very file that the modules use: it imports nothing but the standard library.
 SOURCE = Path(__file__).resolve().parents[2] / "module_utils" / "gpu" / "device_nodes.py"
-ROOT = {"owner": "root", "group": "root"}
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -33,7 +41,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     present, start = params["state"] == "present", boolean(params["start"])
     document = _present(params, start) if present else _absent()
-    return Plan(document, parts={"finished": {**document, "device_nodes": present and start}})
+    return Plan(document, parts={"finished": plain(replace(document, device_nodes=present and start))})
 
 
 def _present(params: Mapping[str, Any], start: bool) -> Document:
@@ -44,22 +52,14 @@ def _present(params: Mapping[str, Any], start: bool) -> Document:
         python=params["python"],
         program=PROGRAM,
     )
-    started = {"state": "started", "restart_on": [PROGRAM, UNIT_FILE]} if start else {}
-    return {
-        "files": [
-            {"path": dirname(PROGRAM), "state": "directory", "mode": "0755", **ROOT},
-            {"path": PROGRAM, "content": _program(), "mode": "0755", **ROOT},
-            {"path": UNIT_FILE, "content": unit, "mode": "0644", **ROOT},
-        ],
-        "units": [{"name": UNIT, "enabled": True, **started}],
-    }
+    return Document(
+        files=[Directory(dirname(PROGRAM)), File(PROGRAM, _program(), "0755"), File(UNIT_FILE, unit)],
+        units=[Unit.running(UNIT, [PROGRAM, UNIT_FILE]) if start else Unit(UNIT, enabled=True)],
+    )
 
 
 def _absent() -> Document:
-    return {
-        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
-        "files": [{"path": UNIT_FILE, "state": "absent"}, {"path": PROGRAM, "state": "absent"}],
-    }
+    return Document(units=[Unit.stopped(UNIT)], files=[Absent(UNIT_FILE), Absent(PROGRAM)])
 
 
 @cache

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
+    Absent,
+    Document,
+    File,
+    Initramfs,
+    KernelModule,
+)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 FILE = "/etc/modprobe.d/baremetal-gpu-nouveau.conf"
 BLACKLIST = """# Written by baremetal.gpu; changes are overwritten.
@@ -28,13 +35,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 
 def _blacklisted() -> Document:
-    return {
-        "files": [{"path": FILE, "mode": "0644", "owner": "root", "group": "root", "content": BLACKLIST}],
-        "initramfs": {"rebuild_on": [FILE]},
+    return Document(
+        files=[File(FILE, BLACKLIST)],
+        initramfs=Initramfs([FILE]),
         # A module that is in use now is gone after a reboot.
-        "kernel_modules": [{"name": "nouveau", "state": "unloaded", "required": False}],
-    }
+        kernel_modules=[KernelModule("nouveau", "unloaded", required=False)],
+    )
 
 
 def _allowed() -> Document:
-    return {"files": [{"path": FILE, "state": "absent"}], "initramfs": {"rebuild_on": [FILE]}}
+    return Document(files=[Absent(FILE)], initramfs=Initramfs([FILE]))

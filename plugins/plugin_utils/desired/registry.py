@@ -247,9 +247,9 @@ def _gone(params: Mapping[str, Any]) -> list[str]:
     return caches if present else [READ, WRITE, *caches]
 
 
-def _wanted(params: Mapping[str, Any], host: str) -> Document:
+def _wanted(params: Mapping[str, Any], host: str) -> dict[str, Any]:
     given = params["tls_files"]
-    row: Document = {"name": host, "names": site.names(host, params["name"], params["names"])}
+    row = {"name": host, "names": site.names(host, params["name"], params["names"])}
     return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
 
 

@@ -63,7 +63,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     "name": SLURMCTLD,
                     "enabled": True,
                     "state": "started",
-                    "restart_on": [*paths.values(), *(one["path"] for one in keys), "slurmctld"],
+                    "restart_on": [*paths.values(), *(one.path for one in keys), "slurmctld"],
                 },
                 metrics.unit(params),
             ],

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
+    Directory,
+    Document,
+    File,
+    Package,
+    Unit,
+    plain,
+)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
 
 SLURMDBD = "slurmdbd.service"
@@ -22,10 +30,7 @@ SETTINGS = {
     "StorageUser": "slurm",
     "StorageLoc": "slurm_acct_db",
 }
-DATABASE: Document = {
-    "packages": [{"name": "mariadb-server"}],
-    "units": [{"name": "mariadb.service", "enabled": True, "state": "started"}],
-}
+DATABASE = Document(packages=[Package("mariadb-server")], units=[Unit.running("mariadb.service")])
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -45,28 +50,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     settings |= {str(key): str(value) for key, value in params["options"].items()}
     lines = ["# Written by Ansible (baremetal.gpu.slurm_database). Changes made here are lost."]
     lines += [f"{key}={value}" for key, value in settings.items()]
-    document = {
-        "packages": [{"name": "slurmdbd"}, *([{"name": jwt.PACKAGE}] if keys else [])],
-        "files": [
-            {"path": "/etc/slurm", "state": "directory", "mode": "0755"},
+    document = Document(
+        packages=[Package("slurmdbd"), *([Package(jwt.PACKAGE)] if keys else [])],
+        files=[
+            Directory("/etc/slurm", owner=None, group=None),
             # slurmdbd refuses one that others may read.
-            {
-                "path": CONFIG,
-                "content": "\n".join(lines) + "\n",
-                "mode": "0600",
-                "owner": "slurm",
-                "group": "slurm",
-            },
+            File(CONFIG, "\n".join(lines) + "\n", "0600", "slurm", "slurm"),
             *keys,
             *units.drop_in("slurm_database", SLURMDBD),
         ],
-        "units": [
-            {
-                "name": SLURMDBD,
-                "enabled": True,
-                "state": "started",
-                "restart_on": [CONFIG, *(one["path"] for one in keys), "slurmdbd"],
-            }
-        ],
-    }
-    return Plan(document, parts={"database": DATABASE})
+        units=[Unit.running(SLURMDBD, [CONFIG, *(one.path for one in keys), "slurmdbd"])],
+    )
+    return Plan(document, parts={"database": plain(DATABASE)})
