@@ -11,7 +11,15 @@ from functools import cache
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
+    Absent,
+    Directory,
+    Document,
+    Entry,
+    File,
+    Package,
+    Unit,
+)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import AGENT, MARATHON, OPERATOR, Row
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.members import members
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.tls import MODES
@@ -36,21 +44,12 @@ PACKAGES = {
     "clusterd": {"Debian": "aventer-mesos", "RedHat": "mesos"},
 }
 # Units of old packages that would run a second agent beside ours.
-OLD_AGENTS = {"apache": [{"name": "mesos-slave.service", "enabled": False, "state": "stopped"}]}
+OLD_AGENTS = {"apache": [Unit.stopped("mesos-slave.service")]}
 SUFFIXES = {"archive": {"": ".tar.gz"}, "package": {"Debian": ".deb", "RedHat": ".rpm"}}
 # A package brings units of its own for programs that this host is not to run, a master with a quorum of 1 for one. They
 # start at its installation or at the next boot; without the settings of our roles they do not.
 GUARDED = {"mesos-master": "master", "mesos-agent": "agent", "marathon": "marathon"}
 MASTERS_PORT = 5050
-
-
-def owned(path: str, mode: str, **more: Any) -> Row:
-    """An item of root's in a desired document."""
-    return {"path": path, **more, "mode": mode, "owner": "root", "group": "root"}
-
-
-def absent(*paths: str) -> list[Row]:
-    return [{"path": path, "state": "absent"} for path in paths]
 
 
 @cache
@@ -180,7 +179,7 @@ class Common:
         return [f"{directory}-ca.pem", f"{directory}/certificate.pem", f"{directory}/key.pem"]
 
     def present(
-        self, unit: str, sources: Sequence[Row], files: Sequence[Row], other_units: Sequence[Row] = ()
+        self, unit: str, sources: Sequence[Row], files: Sequence[Entry], other_units: Sequence[Unit] = ()
     ) -> Document:
         """The document of a host with one program more."""
         repositories = [row for row in sources if row["method"] == "repository"]
@@ -189,16 +188,16 @@ class Common:
             if row["repository"] not in unique:
                 unique.append(row["repository"])
         packaged = any(row["method"] in ("package", "repository") for row in sources)
-        packages = [package for row in repositories for package in row["packages"]]
+        packages = [Package(**package) for row in repositories for package in row["packages"]]
         if self.authenticated and needs_libraries(sources):
-            packages.append({"name": SASL.get(self.family, "")})
-        return {
-            "repositories": unique,
-            "packages": packages,
-            "files": [*(_guards() if packaged else []), *_directories(), *files],
+            packages.append(Package(SASL.get(self.family, "")))
+        return Document(
+            repositories=unique,
+            packages=packages,
+            files=[*(_guards() if packaged else []), *_directories(), *files],
             # When it is started is the business of the next stage.
-            "units": [{"name": unit, "enabled": True}, *other_units],
-        }
+            units=[Unit(unit, enabled=True), *other_units],
+        )
 
 
 def needs_libraries(sources: Sequence[Row]) -> bool:
@@ -206,9 +205,9 @@ def needs_libraries(sources: Sequence[Row]) -> bool:
     return any(row["prefix"] == "mesos_common" and row["method"] != "image" for row in sources)
 
 
-def without(unit: str, files: Sequence[Row]) -> Document:
+def without(unit: str, paths: Sequence[str]) -> Document:
     """The document of a host that loses a program."""
-    return {"units": [{"name": unit, "enabled": False, "state": "stopped"}], "files": list(files)}
+    return Document(units=[Unit.stopped(unit)], files=[*map(Absent, paths)])
 
 
 def _pair(name: str, names: list[str], files: Mapping[str, Any], prefix: str) -> Row:
@@ -220,19 +219,19 @@ def _pair(name: str, names: list[str], files: Mapping[str, Any], prefix: str) ->
     }
 
 
-def _directories() -> list[Row]:
+def _directories() -> list[Entry]:
     return [
-        *(owned(path, "0755", state="directory") for path in ("/etc/baremetal-gpu", CONFIG, STORE, LIBEXEC)),
-        owned(START, "0755", content=text_of("mesos_common", "mesos_program.sh")),
-        owned(SHOW, "0755", content=text_of("mesos_common", "mesos_show.sh")),
+        *map(Directory, ("/etc/baremetal-gpu", CONFIG, STORE, LIBEXEC)),
+        File(START, text_of("mesos_common", "mesos_program.sh"), "0755"),
+        File(SHOW, text_of("mesos_common", "mesos_show.sh"), "0755"),
     ]
 
 
-def _guards() -> list[Row]:
-    items: list[Row] = []
+def _guards() -> list[Entry]:
+    items: list[Entry] = []
     for unit, settings in GUARDED.items():
         directory = f"/etc/systemd/system/{unit}.service.d"
         condition = f"[Unit]\nConditionPathExists={CONFIG}/{settings}.env\n"
-        items.append({"path": directory, "state": "directory", "mode": "0755", "early": True})
-        items.append(owned(f"{directory}/baremetal-gpu.conf", "0644", content=condition, early=True))
+        items.append(Directory(directory, owner=None, group=None, early=True))
+        items.append(File(f"{directory}/baremetal-gpu.conf", condition, early=True))
     return items
