@@ -11,16 +11,9 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name, expected_osds
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, Document, File, Unit
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
 DROP_IN = "/etc/systemd/system/ceph-mds@.service.d"
-# Clients forget their session at an MDS that answers at the old address before the monitors have told them of it. It
-# then waits for them in vain and blocks them, and the mount of a client that is idle can stay dead for an hour. So one
-# that has died comes back when the monitors have missed it (mds_beacon_grace, 15 s), and another serves meanwhile.
-DROP_IN_TEXT = """\
-# Written by Ansible (baremetal.gpu.ceph_mds). Changes made here are lost.
-[Service]
-RestartSec=30
-"""
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -35,7 +28,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     name = daemon_name(params["host"], params["id"])
     hosts = peers["hosts"]
     document = Document(
-        files=[Directory(DROP_IN), File(f"{DROP_IN}/10-restart.conf", DROP_IN_TEXT)],
+        files=[Directory(DROP_IN), File(f"{DROP_IN}/10-restart.conf", render("ceph_mds", "10-restart.conf.j2"))],
         units=[Unit.running(f"ceph-mds@{name}")],
     )
     return Plan(document, parts={"name": name, "pools": _pools(params), "expected": _expected(params, hosts)})

@@ -26,13 +26,6 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates im
 PROGRAM = "/usr/libexec/baremetal-gpu/ceph-osd-activate"
 UNIT = "ceph-osd-activate@.service"
 DROP_IN = "/etc/systemd/system/ceph-osd@.service.d"
-# The unit of the package expects a directory that is filled; after a boot it is not there.
-DROP_IN_TEXT = """\
-# Written by Ansible (baremetal.gpu.ceph_osd). Changes made here are lost.
-[Unit]
-Requires=ceph-osd-activate@%i.service
-After=ceph-osd-activate@%i.service
-"""
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -107,7 +100,7 @@ def _document(
             Directory(DROP_IN),
             File(PROGRAM, bundle("ceph.osd.activate"), "0755"),
             File(f"/etc/systemd/system/{UNIT}", unit_text),
-            File(f"{DROP_IN}/10-activate.conf", DROP_IN_TEXT),
+            File(f"{DROP_IN}/10-activate.conf", render("ceph_osd", "10-activate.conf.j2")),
         ],
         units=[Unit(**unit) for unit in units],
     )

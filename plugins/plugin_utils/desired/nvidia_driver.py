@@ -38,6 +38,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.nvidia_repos
     nvidia_repository,
 )
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan, built_in
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_packages import (
     driver_packages,
     kernel_packages,
@@ -95,14 +96,6 @@ UNATTENDED_TEXT = "\n".join(
         "};\n",
     ]
 )
-# The daemon gives up root before it opens the GPUs, so it cannot make their device files itself, and none exist yet
-# when it starts right after the module was loaded.
-PERSISTENCE_TEXT = rf"""# {WRITTEN}
-[Service]
-# 255 is nvidiactl.
-ExecStartPre=-+/bin/sh -c 'for minor in 255 $(sed -n "s/^Device Minor:[[:space:]]*//p" \
-    /proc/driver/nvidia/gpus/*/information); do nvidia-modprobe -c "$$minor"; done'
-"""
 # Which stream of the module dnf takes; the file is dnf's own and in the form that dnf writes.
 STREAM_TEXT = "[nvidia-driver]\nname=nvidia-driver\nprofiles=\nstate=enabled\nstream={branch}-{kind}\n"
 _VERSION = re.compile(r"[0-9]{3}\.[0-9]{2,3}(\.[0-9]{2,3})?")
@@ -347,7 +340,7 @@ class _Driver:
             _file(LOAD, LOAD_TEXT + ("ib_umad\n" if self.subnet_manager else ""), self._is("load")),
             *([Directory(dirname(PERSISTENCE), owner=None, group=None)] if persistence else []),
             # The directory may hold settings of the operator's own.
-            _file(PERSISTENCE, PERSISTENCE_TEXT, persistence),
+            _file(PERSISTENCE, render(ROLE, "persistence.conf.j2"), persistence),
             # Held, and left alone by unattended upgrades.
             *([_file(UNATTENDED, UNATTENDED_TEXT, self._is("hold"))] if self.apt else []),
             *([_file(STREAM, STREAM_TEXT.format(branch=self.branch, kind=kind), True, early=True)] if stream else []),

@@ -231,7 +231,7 @@ def _guards() -> list[Entry]:
     items: list[Entry] = []
     for unit, settings in GUARDED.items():
         directory = f"/etc/systemd/system/{unit}.service.d"
-        condition = f"[Unit]\nConditionPathExists={CONFIG}/{settings}.env\n"
+        condition = templates.render("mesos_common", "guard.conf.j2", settings=f"{CONFIG}/{settings}.env")
         items.append(Directory(directory, owner=None, group=None, early=True))
         items.append(File(f"{directory}/baremetal-gpu.conf", condition, early=True))
     return items

@@ -6,14 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, Entry, File
-
-# Debian's units leave a daemon that was killed where it fell. One whose configuration is wrong comes back by itself
-# when that is mended.
-SERVICE = """\
-[Service]
-Restart=on-failure
-RestartSec=5
-"""
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
 
 def path(unit: str) -> str:
@@ -26,6 +19,6 @@ def drop_in(role: str, unit: str, more: str = "") -> list[Entry]:
 
     :param more: sections besides [Service].
     """
-    content = f"# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n{more}{SERVICE}"
+    content = render("slurm_common", "drop-in.conf.j2", role=role, more=more)
     # Before the package, which starts the unit at once.
     return [Directory(path(unit).rpartition("/")[0], early=True), File(path(unit), content, early=True)]
