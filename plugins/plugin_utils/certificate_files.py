@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Absent, Directory, Entry, File
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "certificate.pem", "key.pem"
 
 
-def present(directory: str, certificates: Mapping[str, Any], host: str, group: str = "root") -> list[Entry]:
+def present(directory: str, certificates: Mapping[str, Any], host: str, group: str = "root") -> list[doc.Entry]:
     """The directory and its three files.
 
     :param certificates: what the module cluster_certificates has returned.
@@ -23,18 +23,18 @@ def present(directory: str, certificates: Mapping[str, Any], host: str, group: s
     authority, pair = certificates["authority"], certificates["certificates"][host]
     mode, key_mode = ("0644", "0600") if group == "root" else ("0640", "0640")
 
-    def file(name: str, mode: str, source: str, sha256: str, sensitive: bool | None = None) -> File:
+    def file(name: str, mode: str, source: str, sha256: str, sensitive: bool | None = None) -> doc.File:
         path = f"{directory}/{name}"
-        return File(path, None, mode, group=group, source=source, sha256=sha256, sensitive=sensitive)
+        return doc.File(path, None, mode, group=group, source=source, sha256=sha256, sensitive=sensitive)
 
     return [
-        Directory(directory, "0755" if group == "root" else "0750", group=group),
+        doc.Directory(directory, "0755" if group == "root" else "0750", group=group),
         file(AUTHORITY, mode, authority["path"], authority["sha256"]),
         file(CERTIFICATE, mode, pair["certificate"], pair["certificate_sha256"]),
         file(KEY, key_mode, pair["key"], pair["key_sha256"], sensitive=True),
     ]
 
 
-def absent(directory: str) -> list[Absent]:
+def absent(directory: str) -> list[doc.Absent]:
     """The same where none of the files is wanted any more."""
-    return [Absent(f"{directory}/{name}") for name in (KEY, CERTIFICATE, AUTHORITY)]
+    return [doc.Absent(f"{directory}/{name}") for name in (KEY, CERTIFICATE, AUTHORITY)]

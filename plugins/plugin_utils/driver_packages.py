@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.compatibility import FLAVOURS
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.releases import BRANCH_CUDA
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Package
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 Scheme = dict[str, Any]
 
@@ -95,7 +95,7 @@ def driver_packages(
     persistence: bool = True,
     fabric_manager: bool = False,
     subnet_manager: bool = False,
-) -> list[Package]:
+) -> list[doc.Package]:
     """The packages of a driver for the desired document, and the absence of every other driver.
 
     All in one list, so that one transaction brings the one and takes the other.
@@ -135,12 +135,12 @@ def driver_packages(
     free = _names(scheme, ("tools", *more), branch)
     present = [*versioned, *free]
     return [
-        *(Package(one, version=version, hold=hold, together=True) for one in versioned),
-        *map(Package, free),
-        *(Package(one, "absent") for one in foreign_names(schemes, system, present, name, branch)),
+        *(doc.Package(one, version=version, hold=hold, together=True) for one in versioned),
+        *map(doc.Package, free),
+        *(doc.Package(one, "absent") for one in foreign_names(schemes, system, present, name, branch)),
     ]
 
 
-def no_driver_packages(schemes: dict[str, Scheme], system: dict[str, Any]) -> list[Package]:
+def no_driver_packages(schemes: dict[str, Scheme], system: dict[str, Any]) -> list[doc.Package]:
     """The absence of every driver, of its init scripts and the like too."""
-    return [Package(name, "absent", purge=True) for name in foreign_names(schemes, system)]
+    return [doc.Package(name, "absent", purge=True) for name in foreign_names(schemes, system)]

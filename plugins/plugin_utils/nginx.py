@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import File
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 
-def no_default_site(role: str) -> File:
+def no_default_site(role: str) -> doc.File:
     """Where nginx is new, an empty default site: Debian's package would put a page of its own on port 80."""
     content = f"# Written by Ansible (baremetal.gpu.{role}): there is no default site.\n"
-    return File("/etc/nginx/sites-enabled/default", content, early=True, force=False)
+    return doc.File("/etc/nginx/sites-enabled/default", content, early=True, force=False)

@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mounts import (
-    MARK,
-    SECRETS,
-    options,
-    source,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mounts import MARK, SECRETS, options, source
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
 ROLE = "cephfs_client"

@@ -12,14 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules, settings
@@ -61,13 +54,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     ]
     text = Path(ROLES, ROLE, "files", TEMPLATE).read_text(encoding="utf-8")
     return Plan(
-        Document(
-            packages=[Package(PACKAGE)],
+        doc.Document(
+            packages=[doc.Package(PACKAGE)],
             files=[
-                File(ARGUMENTS, settings.arguments(ROLE, words), early=True),
-                Directory(TEMPLATES),
-                File(f"{TEMPLATES}/{TEMPLATE}", text),
-                File(
+                doc.File(ARGUMENTS, settings.arguments(ROLE, words), early=True),
+                doc.Directory(TEMPLATES),
+                doc.File(f"{TEMPLATES}/{TEMPLATE}", text),
+                doc.File(
                     CONFIG,
                     settings.yaml_text(ROLE, _config(params)),
                     # The addresses of webhooks let anybody write there who knows them.
@@ -77,7 +70,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     validate="amtool check-config %s",
                 ),
             ],
-            units=[Unit.running(UNIT, [ARGUMENTS, CONFIG, f"{TEMPLATES}/{TEMPLATE}", PACKAGE])],
+            units=[doc.Unit.running(UNIT, [ARGUMENTS, CONFIG, f"{TEMPLATES}/{TEMPLATE}", PACKAGE])],
         ),
         parts={"url": f"http://{params['listen']}"},
     )
@@ -220,10 +213,10 @@ def _is_url(value: Any) -> bool:
         return False
 
 
-def _absent() -> Document:
+def _absent() -> doc.Document:
     """Silences and the log of notifications stay."""
-    return Document(
-        units=[Unit.stopped(UNIT)],
-        packages=[Package(PACKAGE, "absent")],
-        files=[*map(Absent, (f"{TEMPLATES}/{TEMPLATE}", CONFIG, ARGUMENTS))],
+    return doc.Document(
+        units=[doc.Unit.stopped(UNIT)],
+        packages=[doc.Package(PACKAGE, "absent")],
+        files=[*map(doc.Absent, (f"{TEMPLATES}/{TEMPLATE}", CONFIG, ARGUMENTS))],
     )

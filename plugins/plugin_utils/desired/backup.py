@@ -18,13 +18,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.backup import parts 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
@@ -145,7 +139,7 @@ def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     yield from textfile.directory_problems("backup_metrics_directory", str(params["metrics_directory"]))
 
 
-def _present(params: Mapping[str, Any], host: str, found: list[Row]) -> Document:
+def _present(params: Mapping[str, Any], host: str, found: list[Row]) -> doc.Document:
     directory = str(params["metrics_directory"])
     settings = {
         "host": host,
@@ -159,21 +153,21 @@ def _present(params: Mapping[str, Any], host: str, found: list[Row]) -> Document
         "timer": render(ROLE, f"{UNIT}.timer.j2", at=params["at"]),
     }
     timer = unit_path(f"{UNIT}.timer")
-    return Document(
+    return doc.Document(
         files=[
-            *(Directory(path.rpartition("/")[0]) for path in (SETTINGS, PROGRAM)),
-            File(SETTINGS, json.dumps(settings, indent=2) + "\n", "0600"),
-            File(PROGRAM, bundle("backup.nightly"), "0755"),
+            *(doc.Directory(path.rpartition("/")[0]) for path in (SETTINGS, PROGRAM)),
+            doc.File(SETTINGS, json.dumps(settings, indent=2) + "\n", "0600"),
+            doc.File(PROGRAM, bundle("backup.nightly"), "0755"),
             *textfile.directory(directory),
-            *(File(unit_path(f"{UNIT}.{kind}"), text) for kind, text in units.items()),
+            *(doc.File(unit_path(f"{UNIT}.{kind}"), text) for kind, text in units.items()),
         ],
-        units=[Unit.running(f"{UNIT}.timer", [timer])],
+        units=[doc.Unit.running(f"{UNIT}.timer", [timer])],
     )
 
 
-def _absent(params: Mapping[str, Any]) -> Document:
+def _absent(params: Mapping[str, Any]) -> doc.Document:
     """The archives stay."""
     directory = str(params["metrics_directory"])
     paths = [unit_path(f"{UNIT}.timer"), unit_path(f"{UNIT}.service"), PROGRAM, SETTINGS]
     paths += [f"{directory}/{METRICS}"] if directory else []
-    return Document(units=[Unit.stopped(f"{UNIT}.timer")], files=[*map(Absent, paths)])
+    return doc.Document(units=[doc.Unit.stopped(f"{UNIT}.timer")], files=[*map(doc.Absent, paths)])

@@ -14,13 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.readiness impor
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import conf_text, site_problems
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Directory,
-    Document,
-    Entry,
-    File,
-    Package,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 # The packages by family of systems. On Enterprise Linux they come from the repository of CentOS' storage group or of
@@ -124,7 +118,7 @@ def _monitors(hosts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 def _document(
     params: Mapping[str, Any], facts: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]], fsid: str
-) -> Document:
+) -> doc.Document:
     kinds = _kinds(params["host"], hosts)
     secrets = keys(params)
     text = conf_text.text(
@@ -137,9 +131,9 @@ def _document(
     )
     # ceph-crash leaves root's rights behind before it reads its key and puts aside what it has handed in. Debian's
     # package leaves the directory to root, so that every report would be handed in again and again.
-    posted = Directory("/var/lib/ceph/crash/posted", owner="ceph", group="ceph")
-    files: list[Entry] = [
-        File("/etc/ceph/ceph.conf", text),
+    posted = doc.Directory("/var/lib/ceph/crash/posted", owner="ceph", group="ceph")
+    files: list[doc.Entry] = [
+        doc.File("/etc/ceph/ceph.conf", text),
         _keyring("/etc/ceph/ceph.client.crash.keyring", "client.crash", secrets, "ceph"),
         posted,
     ]
@@ -153,14 +147,14 @@ def _document(
     ]
     # After ceph.conf, so that a run that is cut between the two leaves a difference.
     if kinds:
-        files.append(Directory(SETTINGS))
-    files += [File(f"{SETTINGS}/{kind}.conf", conf_text.read_at_start(kind, text)) for kind in kinds]
+        files.append(doc.Directory(SETTINGS))
+    files += [doc.File(f"{SETTINGS}/{kind}.conf", conf_text.read_at_start(kind, text)) for kind in kinds]
     packages = [*PACKAGES[facts["os_family"]], *(f"ceph-{kind}" for kind in kinds)]
-    return Document(repositories=params["repositories"], packages=[*map(Package, packages)], files=files)
+    return doc.Document(repositories=params["repositories"], packages=[*map(doc.Package, packages)], files=files)
 
 
-def _keyring(path: str, name: str, secrets: Mapping[str, str], owner: str = "root") -> File:
-    return File(path, keyring({name: secrets[name]}), "0600", owner, owner, sensitive=True)
+def _keyring(path: str, name: str, secrets: Mapping[str, str], owner: str = "root") -> doc.File:
+    return doc.File(path, keyring({name: secrets[name]}), "0600", owner, owner, sensitive=True)
 
 
 def _options(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

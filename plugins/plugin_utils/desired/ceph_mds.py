@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name, expected_osds
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, Document, File, Unit
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
@@ -27,9 +27,12 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     name = daemon_name(params["host"], params["id"])
     hosts = peers["hosts"]
-    document = Document(
-        files=[Directory(DROP_IN), File(f"{DROP_IN}/10-restart.conf", render("ceph_mds", "10-restart.conf.j2"))],
-        units=[Unit.running(f"ceph-mds@{name}")],
+    document = doc.Document(
+        files=[
+            doc.Directory(DROP_IN),
+            doc.File(f"{DROP_IN}/10-restart.conf", render("ceph_mds", "10-restart.conf.j2")),
+        ],
+        units=[doc.Unit.running(f"ceph-mds@{name}")],
     )
     return Plan(document, parts={"name": name, "pools": _pools(params), "expected": _expected(params, hosts)})
 

@@ -12,14 +12,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import osd_rows
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import expected_osds
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.ceph_common import USUAL_COPIES, number
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
@@ -88,19 +82,19 @@ def _too_few_places(params: Mapping[str, Any], hosts: Mapping[str, Mapping[str, 
 
 def _document(
     rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], units: Sequence[Mapping[str, Any]]
-) -> Document:
+) -> doc.Document:
     # In Debian 12 it is part of ceph-osd.
     is_apart = (facts["distribution"], facts["distribution_major_version"]) != ("Debian", "12")
     needs_volume = is_apart and any(row["method"] == "lvm" for row in rows)
     unit_text = render("ceph_osd", f"{UNIT}.j2", program=PROGRAM)
-    return Document(
-        packages=[Package("ceph-volume")] if needs_volume else [],
+    return doc.Document(
+        packages=[doc.Package("ceph-volume")] if needs_volume else [],
         files=[
-            Directory(PROGRAM.rpartition("/")[0]),
-            Directory(DROP_IN),
-            File(PROGRAM, bundle("ceph.osd.activate"), "0755"),
-            File(f"/etc/systemd/system/{UNIT}", unit_text),
-            File(f"{DROP_IN}/10-activate.conf", render("ceph_osd", "10-activate.conf.j2")),
+            doc.Directory(PROGRAM.rpartition("/")[0]),
+            doc.Directory(DROP_IN),
+            doc.File(PROGRAM, bundle("ceph.osd.activate"), "0755"),
+            doc.File(f"/etc/systemd/system/{UNIT}", unit_text),
+            doc.File(f"{DROP_IN}/10-activate.conf", render("ceph_osd", "10-activate.conf.j2")),
         ],
-        units=[Unit(**unit) for unit in units],
+        units=[doc.Unit(**unit) for unit in units],
     )

@@ -25,15 +25,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.mount_units imp
     secret_path,
     unit_name,
 )
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    Entry,
-    File,
-    Package,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 # The first kernel whose client speaks the monitors' newer protocol (mount option ms_mode).
@@ -60,9 +52,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         problems.append(_problem("cephfs_client_monitors", cause, "", "set cephfs_client_monitors"))
     if problems:
         return Plan(problems=tuple(problems), parts=parts)
-    packages = [Package("ceph-common" if settings["kernel"] else "ceph-fuse")] if mounts or scratch else []
+    packages = [doc.Package("ceph-common" if settings["kernel"] else "ceph-fuse")] if mounts or scratch else []
     files, units = _files_and_units(mounts, settings, facts["written"])
-    return Plan(Document(packages=packages, files=files, units=units), parts=parts)
+    return Plan(doc.Document(packages=packages, files=files, units=units), parts=parts)
 
 
 def _settings(params: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,38 +108,38 @@ def _problems(mounts: Sequence[Mapping[str, Any]]) -> list[Problem]:
 
 def _files_and_units(
     mounts: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], written: Sequence[str]
-) -> tuple[list[Entry], list[Unit]]:
+) -> tuple[list[doc.Entry], list[doc.Unit]]:
     """The sections files and units.
 
     :param written: paths of what earlier runs wrote for the same set.
     """
-    files: list[Entry] = []
-    units: list[Unit] = []
+    files: list[doc.Entry] = []
+    units: list[doc.Unit] = []
     if mounts:
         files += [
-            Directory("/etc/ceph"),
-            Directory(SECRETS),
-            Directory(f"{SECRETS}/{settings['set']}", "0700"),
-            File(CONF, conf_text(settings)),
-            File(HELPER, HELPER_TEXT, "0755"),
+            doc.Directory("/etc/ceph"),
+            doc.Directory(SECRETS),
+            doc.Directory(f"{SECRETS}/{settings['set']}", "0700"),
+            doc.File(CONF, conf_text(settings)),
+            doc.File(HELPER, HELPER_TEXT, "0755"),
         ]
     listed = set()
     for mount in mounts:
         path = secret_path(mount["client"], settings)
         if path not in listed:
-            files.append(File(path, secret_text(mount, settings), "0600", sensitive=True))
+            files.append(doc.File(path, secret_text(mount, settings), "0600", sensitive=True))
             listed.add(path)
         kinds = {"mount": mount_unit(mount, settings)}
         if settings["automount"]:
             kinds["automount"] = automount_unit(mount, settings)
         for suffix, content in kinds.items():
             name = unit_name(mount["path"], suffix)
-            files.append(File(f"{UNITS}/{name}", content))
+            files.append(doc.File(f"{UNITS}/{name}", content))
             listed.add(f"{UNITS}/{name}")
-        units.append(Unit.running(unit_name(mount["path"], "automount" if settings["automount"] else "mount")))
+        units.append(doc.Unit.running(unit_name(mount["path"], "automount" if settings["automount"] else "mount")))
     # What is no longer listed: the automount first, or a look at it would mount it again.
     for path in sorted(set(written) - listed):
         if path.startswith(UNITS):
-            units.append(Unit.stopped(path.rpartition("/")[2]))
-        files.append(Absent(path))
+            units.append(doc.Unit.stopped(path.rpartition("/")[2]))
+        files.append(doc.Absent(path))
     return files, units

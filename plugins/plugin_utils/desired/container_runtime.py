@@ -17,16 +17,7 @@ from ansible.utils.vars import merge_hash
 from ansible_collections.baremetal.gpu.plugins.module_utils.config import merge, toml
 from ansible_collections.baremetal.gpu.plugins.module_utils.container.engines import ENGINE_CONFIGS
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Cdi,
-    Document,
-    Package,
-    Proof,
-    Repository,
-    Settings,
-    Unit,
-    plain,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
@@ -42,14 +33,14 @@ TOOLKIT = [
 ROLE = "container_runtime"
 TOOLKIT_FILE = "/etc/nvidia-container-runtime/config.toml"
 
-UNITS: dict[str, list[Unit]] = {
+UNITS: dict[str, list[doc.Unit]] = {
     "docker": [
-        Unit.running("containerd.service"),
-        Unit("docker.socket", enabled=True),
-        Unit.running("docker.service"),
+        doc.Unit.running("containerd.service"),
+        doc.Unit("docker.socket", enabled=True),
+        doc.Unit.running("docker.service"),
     ],
     "podman": [],
-    "containerd": [Unit.running("containerd.service")],
+    "containerd": [doc.Unit.running("containerd.service")],
 }
 
 FORMATS: dict[str, Literal["json", "toml"]] = {"docker": "json", "podman": "toml", "containerd": "toml"}
@@ -127,7 +118,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     engine = _Engine(params, params["systems"][system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
     problems = engine.problems() if engine.present else []
     document = engine.document()
-    compared = plain(replace(document, settings=engine.settings(), cdi=engine.specification()))
+    compared = doc.plain(replace(document, settings=engine.settings(), cdi=engine.specification()))
     # As other modules take them.
     file, *toolkit = compared["settings"]
     unsure = not planned_system(facts) or "gpu" not in facts or engine.name == "containerd"
@@ -148,7 +139,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "specification": compared.get("cdi"),
         "notes": notes,
     }
-    return Plan(Document() if problems else document, tuple(problems), parts)
+    return Plan(doc.Document() if problems else document, tuple(problems), parts)
 
 
 def _disabled(text: str) -> list[str]:
@@ -205,8 +196,8 @@ class _Engine:
             return list(self.params["packages"])
         return DOCKER_CE if self.name == "docker" and self.docker_ce else list(self.system[self.name]["packages"])
 
-    def document(self) -> Document:
-        return Document(
+    def document(self) -> doc.Document:
+        return doc.Document(
             repositories=[
                 self._repository(
                     "baremetal-gpu-docker",
@@ -226,17 +217,17 @@ class _Engine:
             proofs=self._proofs(),
         )
 
-    def _proofs(self) -> list[Proof] | None:
+    def _proofs(self) -> list[doc.Proof] | None:
         """What is due after a change until it has passed. One that is never made keeps its record for later."""
         if not self.present:
-            return [Proof(ROLE, state="absent")]
+            return [doc.Proof(ROLE, state="absent")]
         what = f"that {self.name} runs containers within their limits"
-        return None if self.params["validate"] == "never" else [Proof(ROLE, what)]
+        return None if self.params["validate"] == "never" else [doc.Proof(ROLE, what)]
 
-    def _repository(self, name: str, prefix: str, present: bool, suites: list[Any]) -> Repository:
+    def _repository(self, name: str, prefix: str, present: bool, suites: list[Any]) -> doc.Repository:
         """A field that is left out has a meaning of its own, so an item has only the fields that are set."""
         if not present:
-            return Repository(name, "absent")
+            return doc.Repository(name, "absent")
         set_to = {key.removeprefix(f"{prefix}_"): value for key, value in self.params.items() if key.startswith(prefix)}
         key = None
         if set_to["key_sha256"]:
@@ -244,8 +235,8 @@ class _Engine:
             key = {source: set_to[f"key_{source}"], "sha256": set_to["key_sha256"]}
         options = set_to["options"] or None
         if not self.apt:
-            return Repository(name, baseurl=set_to["url"], key=key, options=options)
-        return Repository(
+            return doc.Repository(name, baseurl=set_to["url"], key=key, options=options)
+        return doc.Repository(
             name,
             uris=[set_to["url"]],
             suites=set_to["suites"] or suites,
@@ -254,32 +245,32 @@ class _Engine:
             options=options,
         )
 
-    def _package_rows(self) -> list[Package]:
+    def _package_rows(self) -> list[doc.Package]:
         packages, params = self.packages(), self.params
         if not self.present:
             removed = packages + TOOLKIT if boolean(params["remove_packages"]) else []
-            return [Package(name, "absent") for name in removed]
-        rows = [Package(name, hold=params["hold"]) for name in packages]
+            return [doc.Package(name, "absent") for name in removed]
+        rows = [doc.Package(name, hold=params["hold"]) for name in packages]
         if rows and params["version"]:
             rows[0] = replace(rows[0], version=params["version"])
         if self.name == "docker" and self.docker_ce:
-            rows += [Package(name, "absent") for name in DOCKER_CE_CONFLICTS if name not in packages]
+            rows += [doc.Package(name, "absent") for name in DOCKER_CE_CONFLICTS if name not in packages]
         if self.toolkit:
             version = params["toolkit_version"] or None
-            rows += [Package(name, version=version, hold=params["toolkit_hold"]) for name in TOOLKIT]
+            rows += [doc.Package(name, version=version, hold=params["toolkit_hold"]) for name in TOOLKIT]
         return rows
 
     # Files -----------------------------------------------------------------------------------------------------------
 
-    def settings(self) -> list[Settings]:
+    def settings(self) -> list[doc.Settings]:
         return [self._file(), *([self._toolkit_file()] if self.toolkit else [])]
 
-    def _file(self) -> Settings:
+    def _file(self) -> doc.Settings:
         """What becomes of the engine's file."""
         # State absent takes out what is recorded: a setting of the same value that others have made stays.
         values = getattr(self, f"_{self.name}_values")() if self.present else {}
         docker = self.name == "docker"
-        return Settings(
+        return doc.Settings(
             ENGINE_CONFIGS[self.name],
             FORMATS[self.name],
             self.params["state"],
@@ -295,10 +286,10 @@ class _Engine:
             return []
         return {"docker": sorted(DOCKER_TOOLKIT["runtimes"]), "containerd": [CONTAINERD_RUNTIME]}.get(self.name, [])
 
-    def _toolkit_file(self) -> Settings:
+    def _toolkit_file(self) -> doc.Settings:
         own = {"accept-nvidia-visible-devices-envvar-when-unprivileged": self.params["toolkit_unprivileged_envvar"]}
         values = merge_hash(own, self.params["toolkit_config"])
-        return Settings(TOOLKIT_FILE, "toml", values=values, mode="0644")
+        return doc.Settings(TOOLKIT_FILE, "toml", values=values, mode="0644")
 
     def other_files(self) -> list[dict[str, str]]:
         """Of the other engines; what the role made there is taken out."""
@@ -352,12 +343,12 @@ class _Engine:
         version = re.search(r"^\s*version\s*=\s*(\d+)", text, re.MULTILINE)
         return int(version[1]) if version else 1
 
-    def specification(self) -> Cdi | None:
+    def specification(self) -> doc.Cdi | None:
         # Where it cannot be told whether the host has GPUs, nothing is taken away.
         if not self.cdi and self.present and self.gpu.get("present") is None:
             return None
         devices = self.gpu.get("devices") or None
-        return Cdi("present", engine=self.name, devices=devices) if self.cdi else Cdi("absent", devices=devices)
+        return doc.Cdi("present", engine=self.name, devices=devices) if self.cdi else doc.Cdi("absent", devices=devices)
 
     # Problems and notes ----------------------------------------------------------------------------------------------
 

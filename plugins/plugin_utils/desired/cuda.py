@@ -9,18 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Alternative,
-    Document,
-    Entry,
-    File,
-    Package,
-    Proof,
-    Repository,
-    Unit,
-    plain,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.nvidia_repository import (
     has_repository,
     nvidia_repository,
@@ -57,13 +46,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     toolkits = _Toolkits(params, facts)
     problems = toolkits.problems()
-    document = Document() if problems or not toolkits.manages_any() else toolkits.document()
+    document = doc.Document() if problems or not toolkits.manages_any() else toolkits.document()
     check = not planned_system(facts) or bool(problems)
     named = [*params["versions"], *params["versions_absent"]]
     unfinished = bool(named) and (check or params["validate"] == "always")
     parts = {
         "check": check,
-        "finished": None if unfinished else plain(document if named else Document()),
+        "finished": None if unfinished else doc.plain(document if named else doc.Document()),
         "proves": toolkits.proves,
         "compilers": toolkits.compilers(),
         "login": toolkits.login_compiler(),
@@ -208,70 +197,71 @@ class _Toolkits:
             )
         return problems
 
-    def document(self) -> Document:
+    def document(self) -> doc.Document:
         # With state absent, the toolkits that the variables name are removed too.
         absent = [*self.absent, *([] if self.present else self.versions)]
         # A proof that is never made keeps its record, for when it is required again.
-        proofs = None if self.any else [Proof(ROLE, state="absent")]
-        return Document(
+        proofs = None if self.any else [doc.Proof(ROLE, state="absent")]
+        return doc.Document(
             repositories=self._repositories() if self.present else [],
             packages=[*self._packages(), *self._packages_absent(absent)],
             alternatives=self._alternatives(absent),
             files=self._files(),
-            units=[Unit.running(UNIT, [LOADER])] if self.any else [],
-            proofs=[Proof(ROLE, "that the toolkits compile a program")] if self.proves else proofs,
+            units=[doc.Unit.running(UNIT, [LOADER])] if self.any else [],
+            proofs=[doc.Proof(ROLE, "that the toolkits compile a program")] if self.proves else proofs,
         )
 
-    def _repositories(self) -> list[Repository]:
-        repositories: list[Repository] = []
+    def _repositories(self) -> list[doc.Repository]:
+        repositories: list[doc.Repository] = []
         if self._distro_versions() and self.apt:
             codename = self.system.get("codename") or ""
             suites = [codename, f"{codename}-updates", f"{codename}-security"]
             debian = ["contrib", "non-free", "non-free-firmware"]
             components = debian if self.key.startswith("debian") else ["restricted", "multiverse"]
-            repositories.append(Repository("baremetal-gpu-components", extend=suites, components=components))
+            repositories.append(doc.Repository("baremetal-gpu-components", extend=suites, components=components))
         if self._repository_versions():
             repositories.append(nvidia_repository(self.params, self.system["repository"], self.machine, self.apt))
         return repositories
 
-    def _packages(self) -> list[Package]:
+    def _packages(self) -> list[doc.Package]:
         if not self.present:
             return []
-        return [Package(name, hold=self.params["hold"]) for version in self.versions for name in self._names(version)]
+        names = (name for version in self.versions for name in self._names(version))
+        return [doc.Package(name, hold=self.params["hold"]) for name in names]
 
     def _names(self, version: str) -> list[str]:
         if version in self.from_distro:
             return list(self.params["distro_packages"])
         return [f"{name}-{_dashed(version)}" for name in self.params["repo_packages"]]
 
-    def _packages_absent(self, versions: Iterable[str]) -> list[Package]:
-        return [Package(name, "absent") for version in versions for name in self._names_removed(version)]
+    def _packages_absent(self, versions: Iterable[str]) -> list[doc.Package]:
+        return [doc.Package(name, "absent") for version in versions for name in self._names_removed(version)]
 
     def _names_removed(self, version: str) -> list[str]:
         if version in self.from_distro:
             return list(self.params["distro_removed"])
         return [name.replace("{version}", _dashed(version)) for name in self.params["repo_removed"]]
 
-    def _alternatives(self, absent: Iterable[str]) -> list[Alternative]:
-        own = Alternative("cuda", self.default_directory, link="/usr/local/cuda", priority=1000)
+    def _alternatives(self, absent: Iterable[str]) -> list[doc.Alternative]:
+        own = doc.Alternative("cuda", self.default_directory, link="/usr/local/cuda", priority=1000)
         return [
             *([own] if self.any else []),
-            *(Alternative("cuda", self._directory(version), "absent") for version in absent),
+            *(doc.Alternative("cuda", self._directory(version), "absent") for version in absent),
         ]
 
-    def _files(self) -> list[Entry]:
+    def _files(self) -> list[doc.Entry]:
         files = [
             _file(PROFILE, render(ROLE, "profile.sh.j2"), self.any),
             # The loader finds the libraries of the distribution's toolkit without it.
             _file(LOADER, f"{self.default_directory}/lib64\n", self.any and self.default not in self.from_distro),
             _file(UNIT_FILE, render(ROLE, "ldconfig.service.j2"), self.any),
         ]
-        return [*files, *([] if self.any else [Absent(UNIT_LINK)])]
+        return [*files, *([] if self.any else [doc.Absent(UNIT_LINK)])]
 
 
 def _dashed(version: str) -> str:
     return version.replace(".", "-")
 
 
-def _file(path: str, content: str, present: bool) -> File:
-    return File(path, content, owner=None, group=None, state="file" if present else "absent")
+def _file(path: str, content: str, present: bool) -> doc.File:
+    return doc.File(path, content, owner=None, group=None, state="file" if present else "absent")

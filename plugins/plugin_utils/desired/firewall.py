@@ -10,14 +10,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ports import (
@@ -50,7 +43,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :return: With the part `rules`, what the module firewall_rules is given.
     """
     if params["state"] == "absent":
-        gone = Document(units=[Unit.stopped(UNIT)], files=[Absent(unit_path(UNIT))])
+        gone = doc.Document(units=[doc.Unit.stopped(UNIT)], files=[doc.Absent(unit_path(UNIT))])
         return Plan(gone, parts={"rules": ""})
     problems = tuple(_problems(params, peers))
     if problems:
@@ -180,10 +173,10 @@ def _wrong_network(variable: str, text: str) -> Iterator[Problem]:
         yield wrong(variable, "it is no address and no network", text, "give one such as 10.0.0.0/16")
 
 
-def _present() -> Document:
-    return Document(
-        packages=[Package("nftables")],
-        files=[Directory("/etc/baremetal-gpu"), File(unit_path(UNIT), render(ROLE, f"{UNIT}.j2", rules=RULES))],
+def _present() -> doc.Document:
+    return doc.Document(
+        packages=[doc.Package("nftables")],
+        files=[doc.Directory("/etc/baremetal-gpu"), doc.File(unit_path(UNIT), render(ROLE, f"{UNIT}.j2", rules=RULES))],
         # It is started at boot. Rules come into force on trial.
-        units=[Unit(UNIT, enabled=True)],
+        units=[doc.Unit(UNIT, enabled=True)],
     )

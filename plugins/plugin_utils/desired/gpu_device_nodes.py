@@ -14,14 +14,7 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Unit,
-    plain,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
@@ -41,10 +34,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     present, start = params["state"] == "present", boolean(params["start"])
     document = _present(params, start) if present else _absent()
-    return Plan(document, parts={"finished": plain(replace(document, device_nodes=present and start))})
+    return Plan(document, parts={"finished": doc.plain(replace(document, device_nodes=present and start))})
 
 
-def _present(params: Mapping[str, Any], start: bool) -> Document:
+def _present(params: Mapping[str, Any], start: bool) -> doc.Document:
     unit = render(
         "gpu_device_nodes",
         "device-nodes.service.j2",
@@ -52,14 +45,14 @@ def _present(params: Mapping[str, Any], start: bool) -> Document:
         python=params["python"],
         program=PROGRAM,
     )
-    return Document(
-        files=[Directory(dirname(PROGRAM)), File(PROGRAM, _program(), "0755"), File(UNIT_FILE, unit)],
-        units=[Unit.running(UNIT, [PROGRAM, UNIT_FILE]) if start else Unit(UNIT, enabled=True)],
+    return doc.Document(
+        files=[doc.Directory(dirname(PROGRAM)), doc.File(PROGRAM, _program(), "0755"), doc.File(UNIT_FILE, unit)],
+        units=[doc.Unit.running(UNIT, [PROGRAM, UNIT_FILE]) if start else doc.Unit(UNIT, enabled=True)],
     )
 
 
-def _absent() -> Document:
-    return Document(units=[Unit.stopped(UNIT)], files=[Absent(UNIT_FILE), Absent(PROGRAM)])
+def _absent() -> doc.Document:
+    return doc.Document(units=[doc.Unit.stopped(UNIT)], files=[doc.Absent(UNIT_FILE), doc.Absent(PROGRAM)])
 
 
 @cache

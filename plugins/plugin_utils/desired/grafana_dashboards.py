@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import settings
@@ -46,19 +39,19 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     dashboards = {f"{directory}/{path.name}": path.read_text(encoding="utf-8") for path in _files()}
     former = [path for path in facts["dashboards"] if _is_in(directory, path) and path not in dashboards]
     # Grafana looks for new dashboards by itself, and reads the file that tells of them when it starts.
-    unit = Unit(UNIT, restart_on=[provider])
+    unit = doc.Unit(UNIT, restart_on=[provider])
     if params["state"] == "absent":
-        return Plan(Document(files=[*map(Absent, (provider, *dashboards, *former))], units=[unit]))
+        return Plan(doc.Document(files=[*map(doc.Absent, (provider, *dashboards, *former))], units=[unit]))
     return Plan(
-        Document(
-            packages=[Package(PACKAGE)] if params["install"] else None,
+        doc.Document(
+            packages=[doc.Package(PACKAGE)] if params["install"] else None,
             files=[
-                Directory(directory),
-                *(File(path, text) for path, text in dashboards.items()),
-                *map(Absent, former),
-                File(provider, settings.yaml_text(ROLE, _provider(directory))),
+                doc.Directory(directory),
+                *(doc.File(path, text) for path, text in dashboards.items()),
+                *map(doc.Absent, former),
+                doc.File(provider, settings.yaml_text(ROLE, _provider(directory))),
             ],
-            units=[Unit.running(UNIT, [provider]) if params["install"] else unit],
+            units=[doc.Unit.running(UNIT, [provider]) if params["install"] else unit],
         )
     )
 

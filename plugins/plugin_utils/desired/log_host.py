@@ -20,14 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs.store import ACTIVE_BYTES, DIRECTORY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
@@ -72,7 +65,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         return Plan(problems=problems, parts={"certificates": [], "url": ""})
     parts = {"certificates": [_wanted(params, peers["host"])], "url": _own_url(params)}
     is_ready = params["certificates"].get("certificates")
-    return Plan(_present(params, peers["host"], subjects) if is_ready else Document(), parts=parts)
+    return Plan(_present(params, peers["host"], subjects) if is_ready else doc.Document(), parts=parts)
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any], subjects: Mapping[str, str]) -> Iterator[Problem]:
@@ -145,7 +138,7 @@ def _own_url(params: Mapping[str, Any]) -> str:
     return f"https://{bracketed(str(address))}:{params['port']}/upload"
 
 
-def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) -> Document:
+def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) -> doc.Document:
     directory = str(params["metrics_directory"])
     nginx = render(
         ROLE,
@@ -173,30 +166,30 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
             textfile=f"{directory}/{METRICS}" if directory else "",
         ),
     }
-    return Document(
-        packages=[Package("nginx"), Package("systemd-journal-remote")],
+    return doc.Document(
+        packages=[doc.Package("nginx"), doc.Package("systemd-journal-remote")],
         files=[
-            Directory(PROGRAM.rpartition("/")[0]),
-            File(PROGRAM, bundle("logs.store"), "0755"),
+            doc.Directory(PROGRAM.rpartition("/")[0]),
+            doc.File(PROGRAM, bundle("logs.store"), "0755"),
             *textfile.directory(directory),
-            Directory("/etc/baremetal-gpu"),
-            File(SENDERS, "".join(f"{name}\n" for name in sorted(subjects))),
+            doc.Directory("/etc/baremetal-gpu"),
+            doc.File(SENDERS, "".join(f"{name}\n" for name in sorted(subjects))),
             *certificate_files.present(TLS, params["certificates"], host),
-            *(File(unit_path(name), text) for name, text in units.items()),
-            Directory("/etc/nginx", early=True),
-            Directory("/etc/nginx/sites-enabled", early=True),
+            *(doc.File(unit_path(name), text) for name, text in units.items()),
+            doc.Directory("/etc/nginx", early=True),
+            doc.Directory("/etc/nginx/sites-enabled", early=True),
             no_default_site(ROLE),
-            Directory(DIRECTORY.rpartition("/")[0], mode=None, owner=None, group=None),
+            doc.Directory(DIRECTORY.rpartition("/")[0], mode=None, owner=None, group=None),
             # As the receivers' unit makes it. The program that removes files has to find it when it starts.
-            Directory(DIRECTORY, "0750", "systemd-journal-remote", "systemd-journal"),
-            File(NGINX_CONF, nginx),
+            doc.Directory(DIRECTORY, "0750", "systemd-journal-remote", "systemd-journal"),
+            doc.File(NGINX_CONF, nginx),
         ],
         units=[
             # It takes entries from everybody, by TLS and otherwise.
-            Unit.stopped("systemd-journal-remote.socket"),
-            Unit.running(TARGET, [*map(unit_path, (TARGET, RECEIVER_SOCKET, RECEIVER)), "systemd-journal-remote"]),
-            Unit.running(STORE, [PROGRAM, SENDERS, unit_path(STORE)]),
-            Unit.running(
+            doc.Unit.stopped("systemd-journal-remote.socket"),
+            doc.Unit.running(TARGET, [*map(unit_path, (TARGET, RECEIVER_SOCKET, RECEIVER)), "systemd-journal-remote"]),
+            doc.Unit.running(STORE, [PROGRAM, SENDERS, unit_path(STORE)]),
+            doc.Unit.running(
                 "nginx.service",
                 restart_on=[f"{TLS}/{certificate_files.AUTHORITY}", "nginx"],
                 # After a reload, requests that are under way come to their end. None of a former authority may.
@@ -206,17 +199,17 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
     )
 
 
-def _absent() -> Document:
+def _absent() -> doc.Document:
     units = (TARGET, RECEIVER_SOCKET, RECEIVER, STORE)
-    return Document(
+    return doc.Document(
         units=[
-            Unit.stopped(STORE),
-            Unit.stopped(TARGET),
+            doc.Unit.stopped(STORE),
+            doc.Unit.stopped(TARGET),
             # It goes on for other sites that it may have.
-            Unit("nginx.service", reload_on=[NGINX_CONF]),
+            doc.Unit("nginx.service", reload_on=[NGINX_CONF]),
         ],
         files=[
-            *map(Absent, (NGINX_CONF, *map(unit_path, units), PROGRAM, SENDERS)),
+            *map(doc.Absent, (NGINX_CONF, *map(unit_path, units), PROGRAM, SENDERS)),
             *certificate_files.absent(TLS),
         ],
     )

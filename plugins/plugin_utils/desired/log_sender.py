@@ -17,15 +17,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Package,
-    Proof,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
@@ -65,7 +57,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         return Plan(problems=problems, parts=nothing)
     host = peers["host"]
     parts = {"certificates": [_wanted(params, host)], "files": site.files_of(host), "proof": ROLE}
-    return Plan(_present(params, peers) if params["certificates"].get("certificates") else Document(), parts=parts)
+    return Plan(_present(params, peers) if params["certificates"].get("certificates") else doc.Document(), parts=parts)
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
@@ -101,7 +93,7 @@ def _wanted(params: Mapping[str, Any], host: str) -> dict[str, Any]:
     return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
 
 
-def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
+def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> doc.Document:
     directory, server = str(params["metrics_directory"]), str(params["server"])
     url = f"https://{f'[{server}]' if ':' in server else server}:{peers['port']}"
     metrics = f"{directory}/{METRICS}" if directory else ""
@@ -120,33 +112,33 @@ def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         ),
     }
     directories = [path.rpartition("/")[0] for path in (PROGRAM, TLS, JOURNALD_CONF, UPLOAD_CONF, DROP_IN)]
-    return Document(
-        packages=[Package("systemd-journal-remote")],
+    return doc.Document(
+        packages=[doc.Package("systemd-journal-remote")],
         files=[
-            *map(Directory, directories),
-            File(PROGRAM, bundle("logs.spool"), "0755"),
+            *map(doc.Directory, directories),
+            doc.File(PROGRAM, bundle("logs.spool"), "0755"),
             *textfile.directory(directory),
             *certificate_files.present(TLS, params["certificates"], peers["host"]),
-            *(File(path, text) for path, text in texts.items()),
+            *(doc.File(path, text) for path, text in texts.items()),
         ],
         units=[
-            Unit("systemd-journald.service", state="started", restart_on=[JOURNALD_CONF]),
-            Unit.running(UPLOAD, [UPLOAD_CONF, DROP_IN, f"{TLS}/*", "systemd-journal-remote"]),
-            Unit.running(SPOOL, [PROGRAM, SPOOL_UNIT]),
+            doc.Unit("systemd-journald.service", state="started", restart_on=[JOURNALD_CONF]),
+            doc.Unit.running(UPLOAD, [UPLOAD_CONF, DROP_IN, f"{TLS}/*", "systemd-journal-remote"]),
+            doc.Unit.running(SPOOL, [PROGRAM, SPOOL_UNIT]),
         ],
-        proofs=[Proof(ROLE, "that a message arrives at the log host")],
+        proofs=[doc.Proof(ROLE, "that a message arrives at the log host")],
     )
 
 
-def _absent() -> Document:
+def _absent() -> doc.Document:
     """The cursor stays: a host that sends again goes on where it ended."""
     paths = (UPLOAD_CONF, DROP_IN, JOURNALD_CONF, SPOOL_UNIT, PROGRAM, STATE)
-    return Document(
+    return doc.Document(
         units=[
-            Unit.stopped(SPOOL),
-            Unit.stopped(UPLOAD),
-            Unit("systemd-journald.service", state="started", restart_on=[JOURNALD_CONF]),
+            doc.Unit.stopped(SPOOL),
+            doc.Unit.stopped(UPLOAD),
+            doc.Unit("systemd-journald.service", state="started", restart_on=[JOURNALD_CONF]),
         ],
-        files=[*map(Absent, paths), *certificate_files.absent(TLS)],
-        proofs=[Proof(ROLE, state="absent")],
+        files=[*map(doc.Absent, paths), *certificate_files.absent(TLS)],
+        proofs=[doc.Proof(ROLE, state="absent")],
     )

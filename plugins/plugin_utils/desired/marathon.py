@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import File
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.mesos_master import outside_group
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import common as mesos_common
@@ -100,7 +100,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         stamp=STAMP,
         command=" ".join(command) if in_container else mesos_common.escaped(command),
     )
-    files = [*planned["files"], File(UNIT_PATH, unit)]
+    files = [*planned["files"], doc.File(UNIT_PATH, unit)]
     return Plan(common.present(UNIT, sources, files), parts=parts)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, File
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import common as mesos_common
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.common import CONFIG, Common
@@ -104,20 +104,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         stamp=STAMP,
         command=mesos_common.escaped(command),
     )
-    check = File(CHECK, mesos_common.text_of("mesos_agent", "agent_gpus.py"))
-    files = [
-        *_above(params["work_dir"]),
-        *([check] if gpus else []),
-        *planned["files"],
-        File(UNIT_PATH, unit),
-    ]
+    check = doc.File(CHECK, mesos_common.text_of("mesos_agent", "agent_gpus.py"))
+    files = [*_above(params["work_dir"]), *([check] if gpus else []), *planned["files"], doc.File(UNIT_PATH, unit)]
     old_agents = mesos_common.OLD_AGENTS.get(common.params["flavour"], [])
     return Plan(common.present(UNIT, [source], files, old_agents), parts=parts)
 
 
-def _above(work_dir: str) -> list[Directory]:
+def _above(work_dir: str) -> list[doc.Directory]:
     """The directory that the agent shares with the master. Whose it is can put another in the place of root's."""
-    return [Directory(STATE)] if work_dir.startswith(f"{STATE}/") else []
+    return [doc.Directory(STATE)] if work_dir.startswith(f"{STATE}/") else []
 
 
 def _settings(

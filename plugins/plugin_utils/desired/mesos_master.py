@@ -11,8 +11,8 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import File
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import common as mesos_common
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.common import CONFIG, Common
@@ -97,7 +97,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         stamp=STAMP,
         command=" ".join(command) if in_container else mesos_common.escaped(command),
     )
-    files = [*planned["files"], File(UNIT_PATH, unit)]
+    files = [*planned["files"], doc.File(UNIT_PATH, unit)]
     return Plan(common.present(UNIT, [source], files), parts=parts)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document, File, Package, Unit
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 KEY = "/etc/munge/munge.key"
@@ -29,9 +29,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         )
         return Plan(problems=(problem,))
     return Plan(
-        Document(
-            packages=[Package("munge")],
-            files=[File(KEY, key, "0400", "munge", "munge", sensitive=True)],
-            units=[Unit.running("munge.service", restart_on=[KEY, "munge"])],
+        doc.Document(
+            packages=[doc.Package("munge")],
+            files=[doc.File(KEY, key, "0400", "munge", "munge", sensitive=True)],
+            units=[doc.Unit.running("munge.service", restart_on=[KEY, "munge"])],
         )
     )

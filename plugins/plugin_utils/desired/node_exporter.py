@@ -11,15 +11,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import portal as told
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal, zookeeper
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import host_exporter, settings, tls
 
@@ -57,17 +50,17 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     files, units = host_exporter.files_and_units(more)
     certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
     return Plan(
-        Document(
-            packages=[Package(PACKAGE)],
+        doc.Document(
+            packages=[doc.Package(PACKAGE)],
             files=[
                 # Before the package, which starts the daemon at once, on all addresses.
-                File(ARGUMENTS, settings.arguments(ROLE, words), early=True),
-                Directory("/etc/prometheus"),
+                doc.File(ARGUMENTS, settings.arguments(ROLE, words), early=True),
+                doc.Directory("/etc/prometheus"),
                 *certificates,
-                *([File(WEB, _web())] if has_tls else []),
+                *([doc.File(WEB, _web())] if has_tls else []),
                 *files,
             ],
-            units=[Unit.running(UNIT, [ARGUMENTS, WEB, tls.AUTHORITY, PACKAGE]), *units],
+            units=[doc.Unit.running(UNIT, [ARGUMENTS, WEB, tls.AUTHORITY, PACKAGE]), *units],
         )
     )
 
@@ -119,10 +112,10 @@ def _web() -> str:
     )
 
 
-def _absent(has_prometheus: bool) -> Document:
+def _absent(has_prometheus: bool) -> doc.Document:
     files, units = host_exporter.files_and_units({"directory": TEXTFILES})
-    return Document(
-        units=[Unit.stopped(UNIT), *units],
-        packages=[Package(PACKAGE, "absent")],
-        files=[Absent(WEB), Absent(ARGUMENTS), *([] if has_prometheus else tls.absent()), *files],
+    return doc.Document(
+        units=[doc.Unit.stopped(UNIT), *units],
+        packages=[doc.Package(PACKAGE, "absent")],
+        files=[doc.Absent(WEB), doc.Absent(ARGUMENTS), *([] if has_prometheus else tls.absent()), *files],
     )

@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Document,
-    File,
-    Initramfs,
-    KernelModule,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 FILE = "/etc/modprobe.d/baremetal-gpu-nouveau.conf"
@@ -34,14 +28,14 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     return Plan(_blacklisted() if params["state"] == "blacklisted" else _allowed(), parts={"file": FILE})
 
 
-def _blacklisted() -> Document:
-    return Document(
-        files=[File(FILE, BLACKLIST)],
-        initramfs=Initramfs([FILE]),
+def _blacklisted() -> doc.Document:
+    return doc.Document(
+        files=[doc.File(FILE, BLACKLIST)],
+        initramfs=doc.Initramfs([FILE]),
         # A module that is in use now is gone after a reboot.
-        kernel_modules=[KernelModule("nouveau", "unloaded", required=False)],
+        kernel_modules=[doc.KernelModule("nouveau", "unloaded", required=False)],
     )
 
 
-def _allowed() -> Document:
-    return Document(files=[Absent(FILE)], initramfs=Initramfs([FILE]))
+def _allowed() -> doc.Document:
+    return doc.Document(files=[doc.Absent(FILE)], initramfs=doc.Initramfs([FILE]))

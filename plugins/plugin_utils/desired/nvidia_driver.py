@@ -19,20 +19,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Dkms,
-    Document,
-    Entry,
-    File,
-    KernelModule,
-    Package,
-    Pin,
-    Repository,
-    Unit,
-    plain,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.nvidia_repository import (
     has_repository,
     nvidia_repository,
@@ -101,11 +88,11 @@ STREAM_TEXT = "[nvidia-driver]\nname=nvidia-driver\nprofiles=\nstate=enabled\nst
 _VERSION = re.compile(r"[0-9]{3}\.[0-9]{2,3}(\.[0-9]{2,3})?")
 
 # What must be stopped and unloaded before NVIDIA's installer can replace the loaded driver.
-UNLOAD = Document(
-    units=[Unit(name, state="stopped") for name in HOLDERS],
+UNLOAD = doc.Document(
+    units=[doc.Unit(name, state="stopped") for name in HOLDERS],
     kernel_modules=[
-        *(KernelModule(name, "unloaded") for name in MODULES[:-1]),
-        KernelModule("nvidia", "unloaded", devices=DEVICES, units=HOLDERS),
+        *(doc.KernelModule(name, "unloaded") for name in MODULES[:-1]),
+        doc.KernelModule("nvidia", "unloaded", devices=DEVICES, units=HOLDERS),
     ],
 )
 
@@ -152,20 +139,20 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 def _plan(
     way: str,
-    document: Document | None = None,
+    document: doc.Document | None = None,
     problems: Sequence[Problem] = (),
     check: bool = True,
-    finished: Document | None = None,
+    finished: doc.Document | None = None,
     runfile: Mapping[str, Any] | None = None,
 ) -> Plan:
     parts = {
         "check": check,
-        "finished": finished and plain(finished),
+        "finished": finished and doc.plain(finished),
         "way": way,
         "runfile": runfile or {},
         "settings": dirname(PERSISTENCE),
     }
-    return Plan(document or Document(), tuple(problems), parts)
+    return Plan(document or doc.Document(), tuple(problems), parts)
 
 
 class _Driver:
@@ -273,22 +260,22 @@ class _Driver:
 
     # Packages and where they come from -------------------------------------------------------------------------------
 
-    def _repositories(self) -> list[Repository]:
-        repositories: list[Repository] = []
+    def _repositories(self) -> list[doc.Repository]:
+        repositories: list[doc.Repository] = []
         if self.family["components"]:
             suites = [self.codename, f"{self.codename}-updates", f"{self.codename}-security"]
             components = self.family["components"]
-            repositories.append(Repository("baremetal-gpu-components", extend=suites, components=components))
+            repositories.append(doc.Repository("baremetal-gpu-components", extend=suites, components=components))
         if self.from_nvidia:
             repositories.append(nvidia_repository(self.params, self.system["repository"], self.machine, self.apt))
         return repositories
 
-    def _pins(self) -> list[Pin]:
+    def _pins(self) -> list[doc.Pin]:
         if not self.apt:
             return []
         is_pinned = self.params["state"] == "present" and self.from_nvidia
         return [
-            Pin(
+            doc.Pin(
                 "baremetal-gpu-nvidia",
                 "present" if is_pinned else "absent",
                 package="*nvidia* libcuda1 libcudadebugger1",
@@ -297,7 +284,7 @@ class _Driver:
             )
         ]
 
-    def _driver_packages(self) -> list[Package]:
+    def _driver_packages(self) -> list[doc.Package]:
         """Raises Refused where the system has no such driver."""
         if self.method == "runfile":
             return []
@@ -314,31 +301,32 @@ class _Driver:
             self.subnet_manager,
         )
 
-    def _build_packages(self) -> list[Package]:
+    def _build_packages(self) -> list[doc.Package]:
         """Headers of the kernels, and what the module is built with."""
         rows = [*self.family["headers"], *self.family["runfile_build" if self.method == "runfile" else "build"]]
-        return [Package(**row, kernels=self.params["kernels"] if "{kernel}" in row["name"] else None) for row in rows]
+        kernels = self.params["kernels"]
+        return [doc.Package(**row, kernels=kernels if "{kernel}" in row["name"] else None) for row in rows]
 
     # Documents -------------------------------------------------------------------------------------------------------
 
-    def document(self) -> Document:
+    def document(self) -> doc.Document:
         version = self.runfile_version() if self.method == "runfile" else self.version
-        return Document(
+        return doc.Document(
             repositories=self._repositories(),
             pins=self._pins(),
             packages=[*self._driver_packages(), *self._build_packages(), *self.params["extra_packages"]],
             files=self._files(),
-            dkms=[Dkms("nvidia*", version or None, self.params["kernels"])],
+            dkms=[doc.Dkms("nvidia*", version or None, self.params["kernels"])],
             kernel_modules=self._kernel_modules() if self._is("load") else [],
             units=self._units(),
         )
 
-    def _files(self) -> list[Entry]:
+    def _files(self) -> list[doc.Entry]:
         persistence, stream = self._is("persistence"), self.system.get("modular") and self.from_nvidia
         kind = "open" if self.flavour == "open" else "dkms"
         return [
             _file(LOAD, LOAD_TEXT + ("ib_umad\n" if self.subnet_manager else ""), self._is("load")),
-            *([Directory(dirname(PERSISTENCE), owner=None, group=None)] if persistence else []),
+            *([doc.Directory(dirname(PERSISTENCE), owner=None, group=None)] if persistence else []),
             # The directory may hold settings of the operator's own.
             _file(PERSISTENCE, render(ROLE, "persistence.conf.j2"), persistence),
             # Held, and left alone by unattended upgrades.
@@ -346,9 +334,9 @@ class _Driver:
             *([_file(STREAM, STREAM_TEXT.format(branch=self.branch, kind=kind), True, early=True)] if stream else []),
         ]
 
-    def _kernel_modules(self) -> list[KernelModule]:
+    def _kernel_modules(self) -> list[doc.KernelModule]:
         return [
-            KernelModule(
+            doc.KernelModule(
                 "nvidia",
                 "loaded",
                 # The version that is installed, or libraries and module do not go together.
@@ -358,30 +346,30 @@ class _Driver:
                 units=HOLDERS,
                 packages=kernel_packages(self.schemes),
             ),
-            KernelModule("nvidia_uvm", "loaded"),
+            doc.KernelModule("nvidia_uvm", "loaded"),
             # The subnet manager talks to the bridges through it.
-            *([KernelModule("ib_umad", "loaded")] if self.subnet_manager else []),
+            *([doc.KernelModule("ib_umad", "loaded")] if self.subnet_manager else []),
         ]
 
-    def _units(self) -> list[Unit]:
+    def _units(self) -> list[doc.Unit]:
         running = self._is("persistence")
         state: Literal["started", "stopped"] = "started" if running else "stopped"
         return [
-            Unit("nvidia-persistenced.service", running, state, restart_on=[PERSISTENCE]),
-            *([Unit.running("nvidia-fabricmanager.service")] if self.fabric_manager else []),
+            doc.Unit("nvidia-persistenced.service", running, state, restart_on=[PERSISTENCE]),
+            *([doc.Unit.running("nvidia-fabricmanager.service")] if self.fabric_manager else []),
         ]
 
-    def document_absent(self) -> Document:
+    def document_absent(self) -> doc.Document:
         paths = [LOAD, UNATTENDED, RUNFILE, PERSISTENCE]
         if self.system.get("modular") and self.from_nvidia:
             paths.append(STREAM)
-        return Document(
+        return doc.Document(
             packages=no_driver_packages(self.schemes, self.system),
             pins=self._pins(),
-            files=[*map(Absent, paths)],
+            files=[*map(doc.Absent, paths)],
             # They hold the GPUs open, and go with their packages.
-            units=[*map(Unit.stopped, ("nvidia-persistenced.service", "nvidia-fabricmanager.service"))],
-            kernel_modules=[KernelModule(name, "unloaded", required=False) for name in MODULES],
+            units=[*map(doc.Unit.stopped, ("nvidia-persistenced.service", "nvidia-fabricmanager.service"))],
+            kernel_modules=[doc.KernelModule(name, "unloaded", required=False) for name in MODULES],
         )
 
     # NVIDIA's installer ----------------------------------------------------------------------------------------------
@@ -400,13 +388,13 @@ class _Driver:
             "version": version,
             # The installer replaces an older driver of its own.
             "due": installed != version,
-            "desired": plain(
-                Document(
+            "desired": doc.plain(
+                doc.Document(
                     repositories=self._repositories(),
                     packages=[*self._build_packages(), *no_driver_packages(self.schemes, self.system)],
                     files=[
-                        Directory(dirname(RUNFILE), owner=None, group=None, early=True),
-                        File(
+                        doc.Directory(dirname(RUNFILE), owner=None, group=None, early=True),
+                        doc.File(
                             RUNFILE,
                             mode="0700",
                             owner=None,
@@ -419,7 +407,7 @@ class _Driver:
                     ],
                 )
             ),
-            "unload": plain(UNLOAD),
+            "unload": doc.plain(UNLOAD),
             # No questions, and X is left alone.
             "command": [
                 "/bin/sh",
@@ -436,5 +424,5 @@ class _Driver:
         }
 
 
-def _file(path: str, content: str, present: bool, early: bool | None = None) -> Entry:
-    return File(path, content, owner=None, group=None, early=early) if present else Absent(path)
+def _file(path: str, content: str, present: bool, early: bool | None = None) -> doc.Entry:
+    return doc.File(path, content, owner=None, group=None, early=early) if present else doc.Absent(path)

@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan, built_in
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules, settings, targets, tls
@@ -93,19 +86,19 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     page = Path(ROLES, ROLE, "files", "gpu.html").read_text(encoding="utf-8")
     rule_files = {f"{RULES}/{name}": text for name, text in rules.rule_files(params["docs_url"]).items()}
     return Plan(
-        Document(
-            packages=[Package("prometheus")],
+        doc.Document(
+            packages=[doc.Package("prometheus")],
             files=[
-                File(ARGUMENTS, settings.arguments(ROLE, _words(params)), early=True),
-                *map(Directory, _DIRECTORIES),
+                doc.File(ARGUMENTS, settings.arguments(ROLE, _words(params)), early=True),
+                *map(doc.Directory, _DIRECTORIES),
                 *certificates,
-                *(File(path, text) for path, text in rule_files.items()),
+                *(doc.File(path, text) for path, text in rule_files.items()),
                 *(
-                    File(f"{TARGETS}/{job}.json", targets.text(map(targets.entry, hosts)))
+                    doc.File(f"{TARGETS}/{job}.json", targets.text(map(targets.entry, hosts)))
                     for job, hosts in by_job.items()
                 ),
-                Absent(PAGE) if _portal_shows_gpus(peers) else File(PAGE, page),
-                File(
+                doc.Absent(PAGE) if _portal_shows_gpus(peers) else doc.File(PAGE, page),
+                doc.File(
                     CONFIG,
                     settings.yaml_text(ROLE, _config(params, peers["host"])),
                     # Those of the operator may have passwords.
@@ -115,7 +108,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     validate="promtool check config --syntax-only %s",
                 ),
             ],
-            units=[Unit.running(UNIT, [ARGUMENTS, CONFIG, f"{RULES}/*", tls.AUTHORITY, "prometheus"])],
+            units=[doc.Unit.running(UNIT, [ARGUMENTS, CONFIG, f"{RULES}/*", tls.AUTHORITY, "prometheus"])],
         ),
         parts={"url": f"http://{params['listen']}"},
     )
@@ -255,15 +248,15 @@ def _server_problems(servers: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-def _absent(has_exporter: bool) -> Document:
+def _absent(has_exporter: bool) -> doc.Document:
     """The data stays."""
-    return Document(
-        units=[Unit.stopped(UNIT)],
-        packages=[Package("prometheus", "absent")],
+    return doc.Document(
+        units=[doc.Unit.stopped(UNIT)],
+        packages=[doc.Package("prometheus", "absent")],
         files=[
-            *map(Absent, (PAGE, CONFIG, ARGUMENTS)),
+            *map(doc.Absent, (PAGE, CONFIG, ARGUMENTS)),
             *([] if has_exporter else tls.absent()),
-            *(Absent(f"{RULES}/{name}") for name in rules.rule_files()),
-            *(Absent(f"{TARGETS}/{job}.json") for job in JOBS),
+            *(doc.Absent(f"{RULES}/{name}") for name in rules.rule_files()),
+            *(doc.Absent(f"{TARGETS}/{job}.json") for job in JOBS),
         ],
     )

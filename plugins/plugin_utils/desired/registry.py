@@ -20,15 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import have_left
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Link,
-    Package,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
@@ -66,7 +58,7 @@ WRITE_DROP_IN = "/etc/systemd/system/baremetal-gpu-registry@write.service.d/bare
 RECORD = "/var/lib/baremetal-gpu-registry/collected"
 METRICS = "baremetal_gpu_registry.prom"
 # The package starts a registry that everybody can reach, on the port that is nginx' here.
-OWN_UNIT = Link("/etc/systemd/system/docker-registry.service", "/dev/null", early=True)
+OWN_UNIT = doc.Link("/etc/systemd/system/docker-registry.service", "/dev/null", early=True)
 
 _DIGEST = "sha(?:256:[0-9a-f]{64}|512:[0-9a-f]{128})"
 # A higher cost would keep nginx from its other requests.
@@ -115,7 +107,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "url": f"https://{bracketed(_own_address(params))}:{params['port']}/v2/",
     }
     is_ready = params["certificates"].get("certificates") and params["hashes"]
-    return Plan(_present(params, peers["host"]) if is_ready else Document(), parts=parts)
+    return Plan(_present(params, peers["host"]) if is_ready else doc.Document(), parts=parts)
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
@@ -437,46 +429,46 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _present(params: Mapping[str, Any], host: str) -> Document:
+def _present(params: Mapping[str, Any], host: str) -> doc.Document:
     registries = configurations(params)
     gone = _gone(params)
     backup = str(params["backup_path"])
     account = "docker-registry"
-    return Document(
-        packages=[Package("nginx"), Package("docker-registry")],
+    return doc.Document(
+        packages=[doc.Package("nginx"), doc.Package("docker-registry")],
         files=[
             OWN_UNIT,
-            Directory("/etc/baremetal-gpu"),
+            doc.Directory("/etc/baremetal-gpu"),
             *certificate_files.present(DIRECTORY, params["certificates"], host),
-            File(HTPASSWD, _users(params), "0640", group="www-data", sensitive=True),
-            File(OWN_REQUESTS, _own_requests(params, host), "0600", sensitive=True),
+            doc.File(HTPASSWD, _users(params), "0640", group="www-data", sensitive=True),
+            doc.File(OWN_REQUESTS, _own_requests(params, host), "0600", sensitive=True),
             *(
-                File(f"{DIRECTORY}/{name}.yml", text, "0640", group=account, sensitive="password:" in text)
+                doc.File(f"{DIRECTORY}/{name}.yml", text, "0640", group=account, sensitive="password:" in text)
                 for name, text in registries.items()
             ),
-            *(Directory(path, "0700", account, account) for path in (*_storage(params), backup) if path),
-            *(Absent(f"{DIRECTORY}/{name}.yml") for name in gone),
-            File(LIMITS, _limits(params, host)),
-            Directory(PROGRAM.rpartition("/")[0]),
-            File(PROGRAM, bundle("registry.store"), "0755"),
+            *(doc.Directory(path, "0700", account, account) for path in (*_storage(params), backup) if path),
+            *(doc.Absent(f"{DIRECTORY}/{name}.yml") for name in gone),
+            doc.File(LIMITS, _limits(params, host)),
+            doc.Directory(PROGRAM.rpartition("/")[0]),
+            doc.File(PROGRAM, bundle("registry.store"), "0755"),
             *textfile.directory(str(params["metrics_directory"])),
-            Directory(WRITE_DROP_IN.rpartition("/")[0]),
-            *(File(path, text) for path, text in _texts(params).items()),
-            *(Absent(unit_path(f"{BACKUP}.{kind}")) for kind in ("service", "timer") if not backup),
-            Directory("/etc/nginx", early=True),
-            Directory("/etc/nginx/sites-enabled", early=True),
+            doc.Directory(WRITE_DROP_IN.rpartition("/")[0]),
+            *(doc.File(path, text) for path, text in _texts(params).items()),
+            *(doc.Absent(unit_path(f"{BACKUP}.{kind}")) for kind in ("service", "timer") if not backup),
+            doc.Directory("/etc/nginx", early=True),
+            doc.Directory("/etc/nginx/sites-enabled", early=True),
             no_default_site(ROLE),
-            File(NGINX_CONF, nginx(params, host)),
+            doc.File(NGINX_CONF, nginx(params, host)),
         ],
         units=[
-            Unit("docker-registry.service", state="stopped"),
-            *(Unit.stopped(instance(name)) for name in gone),
-            *(Unit.running(instance(name), _restart_on(name)) for name in registries),
-            Unit.running(STORE, [PROGRAM, unit_path(STORE)]),
+            doc.Unit("docker-registry.service", state="stopped"),
+            *(doc.Unit.stopped(instance(name)) for name in gone),
+            *(doc.Unit.running(instance(name), _restart_on(name)) for name in registries),
+            doc.Unit.running(STORE, [PROGRAM, unit_path(STORE)]),
             _timer(COLLECT, True),
             _timer(UPLOADS, True),
             _timer(BACKUP, bool(backup)),
-            Unit.running(
+            doc.Unit.running(
                 "nginx.service",
                 restart_on=["nginx"],
                 # It reads the file of users at every request. After a reload, pushes under way come to their end.
@@ -491,12 +483,12 @@ def _restart_on(name: str) -> list[str]:
     return [f"{DIRECTORY}/{name}.yml", unit_path(UNIT), *drop_in, "docker-registry"]
 
 
-def _timer(name: str, is_wanted: bool) -> Unit:
+def _timer(name: str, is_wanted: bool) -> doc.Unit:
     timer = f"{name}.timer"
-    return Unit.running(timer, [unit_path(timer)]) if is_wanted else Unit.stopped(timer)
+    return doc.Unit.running(timer, [unit_path(timer)]) if is_wanted else doc.Unit.stopped(timer)
 
 
-def _absent(params: Mapping[str, Any], is_purged: bool) -> Document:
+def _absent(params: Mapping[str, Any], is_purged: bool) -> doc.Document:
     """The unit of the package stays masked: it would let everybody in."""
     names = _gone(params)
     services = [*map(instance, names), STORE, *(f"{name}.service" for name in TIMED)]
@@ -512,12 +504,12 @@ def _absent(params: Mapping[str, Any], is_purged: bool) -> Document:
         *(f"{DIRECTORY}/{name}.yml" for name in names),
         *(f"{path}/docker" for path in _storage(params) if is_purged),
     ]
-    return Document(
+    return doc.Document(
         units=[
             *(_timer(name, False) for name in TIMED),
-            *map(Unit.stopped, services),
+            *map(doc.Unit.stopped, services),
             # It goes on for other sites that it may have.
-            Unit("nginx.service", reload_on=[NGINX_CONF]),
+            doc.Unit("nginx.service", reload_on=[NGINX_CONF]),
         ],
-        files=[*map(Absent, paths), *certificate_files.absent(DIRECTORY)],
+        files=[*map(doc.Absent, paths), *certificate_files.absent(DIRECTORY)],
     )

@@ -14,20 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    Entry,
-    File,
-    Proof,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry import site
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
-    bracketed,
-    wrong,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import bracketed, wrong
 
 ROLE = "registry_client"
 # The authority for whatever else asks the registry, such as skopeo by --cert-dir.
@@ -59,7 +49,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if problems:
         return Plan(problems=problems, parts=parts)
     parts["url"] = f"https://{addresses[0]}/v2/"
-    document = _present(params, addresses) if params["certificates"].get("authority") else Document()
+    document = _present(params, addresses) if params["certificates"].get("authority") else doc.Document()
     return Plan(document, parts=parts)
 
 
@@ -99,28 +89,29 @@ def _hosts_toml(address: str) -> str:
     )
 
 
-def _present(params: Mapping[str, Any], addresses: list[str]) -> Document:
+def _present(params: Mapping[str, Any], addresses: list[str]) -> doc.Document:
     authority = params["certificates"]["authority"]
-    trusted = File(AUTHORITY, source=authority["path"], sha256=authority["sha256"])
-    files: list[Entry] = [Directory("/etc/baremetal-gpu"), Directory(DIRECTORY), trusted]
+    trusted = doc.File(AUTHORITY, source=authority["path"], sha256=authority["sha256"])
+    files: list[doc.Entry] = [doc.Directory("/etc/baremetal-gpu"), doc.Directory(DIRECTORY), trusted]
     for engine, (above, _authority) in ENGINES.items():
         wanted = engine in params["engines"]
         # Of the engine; it may have other rights there.
-        files += [Directory(path, mode=None, owner=None, group=None) for path in above if wanted]
+        files += [doc.Directory(path, mode=None, owner=None, group=None) for path in above if wanted]
         for address in addresses:
             if wanted:
-                files.append(Directory(f"{above[-1]}/{address}"))
+                files.append(doc.Directory(f"{above[-1]}/{address}"))
             for path in _files(engine, address):
                 if not wanted:
-                    files.append(Absent(path))
+                    files.append(doc.Absent(path))
                 elif path.endswith(HOSTS_TOML):
-                    files.append(File(path, _hosts_toml(address)))
+                    files.append(doc.File(path, _hosts_toml(address)))
                 else:
                     files.append(replace(trusted, path=path))
-    return Document(files=files, proofs=[Proof(ROLE, "that the registry is reached and its certificate is trusted")])
+    proof = doc.Proof(ROLE, "that the registry is reached and its certificate is trusted")
+    return doc.Document(files=files, proofs=[proof])
 
 
-def _absent(addresses: list[str]) -> Document:
+def _absent(addresses: list[str]) -> doc.Document:
     """Directories stay, for what others may have put there."""
     paths = [path for engine in ENGINES for address in addresses for path in _files(engine, address)]
-    return Document(files=[*map(Absent, (*paths, AUTHORITY))], proofs=[Proof(ROLE, state="absent")])
+    return doc.Document(files=[*map(doc.Absent, (*paths, AUTHORITY))], proofs=[doc.Proof(ROLE, state="absent")])

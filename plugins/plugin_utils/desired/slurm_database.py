@@ -8,14 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-    plain,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
 
@@ -30,7 +23,7 @@ SETTINGS = {
     "StorageUser": "slurm",
     "StorageLoc": "slurm_acct_db",
 }
-DATABASE = Document(packages=[Package("mariadb-server")], units=[Unit.running("mariadb.service")])
+DATABASE = doc.Document(packages=[doc.Package("mariadb-server")], units=[doc.Unit.running("mariadb.service")])
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -50,15 +43,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     settings |= {str(key): str(value) for key, value in params["options"].items()}
     lines = ["# Written by Ansible (baremetal.gpu.slurm_database). Changes made here are lost."]
     lines += [f"{key}={value}" for key, value in settings.items()]
-    document = Document(
-        packages=[Package("slurmdbd"), *([Package(jwt.PACKAGE)] if keys else [])],
+    document = doc.Document(
+        packages=[doc.Package("slurmdbd"), *([doc.Package(jwt.PACKAGE)] if keys else [])],
         files=[
-            Directory("/etc/slurm", owner=None, group=None),
+            doc.Directory("/etc/slurm", owner=None, group=None),
             # slurmdbd refuses one that others may read.
-            File(CONFIG, "\n".join(lines) + "\n", "0600", "slurm", "slurm"),
+            doc.File(CONFIG, "\n".join(lines) + "\n", "0600", "slurm", "slurm"),
             *keys,
             *units.drop_in("slurm_database", SLURMDBD),
         ],
-        units=[Unit.running(SLURMDBD, [CONFIG, *(one.path for one in keys), "slurmdbd"])],
+        units=[doc.Unit.running(SLURMDBD, [CONFIG, *(one.path for one in keys), "slurmdbd"])],
     )
-    return Plan(document, parts={"database": plain(DATABASE)})
+    return Plan(document, parts={"database": doc.plain(DATABASE)})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, Document, File, Package
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 
@@ -18,11 +18,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param peers: ``cluster``, the plan of slurm_common.
     """
     return Plan(
-        Document(
-            packages=[Package("slurm-client")],
+        doc.Document(
+            packages=[doc.Package("slurm-client")],
             files=[
-                Directory("/etc/slurm", owner=None, group=None),
-                File("/etc/slurm/slurm.conf", peers["cluster"]["slurm_conf"]),
+                doc.Directory("/etc/slurm", owner=None, group=None),
+                doc.File("/etc/slurm/slurm.conf", peers["cluster"]["slurm_conf"]),
             ],
         )
     )

@@ -11,13 +11,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Directory,
-    Document,
-    File,
-    Package,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
@@ -47,15 +41,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     sockets = SOCKETS.rpartition("/")[2] if socket else ""
     sections = render(ROLE, "slurmrestd.conf.j2", config=CONFIG, listen=listen, socket_directory=sockets)
     return Plan(
-        Document(
-            packages=[Package("slurmrestd"), Package(jwt.PACKAGE)],
+        doc.Document(
+            packages=[doc.Package("slurmrestd"), doc.Package(jwt.PACKAGE)],
             # Before the package, which starts slurmrestd at once, on all addresses.
             files=[
-                Directory("/etc/slurm", owner=None, group=None, early=True),
-                File(CONFIG, peers["cluster"]["slurm_conf"], early=True),
+                doc.Directory("/etc/slurm", owner=None, group=None, early=True),
+                doc.File(CONFIG, peers["cluster"]["slurm_conf"], early=True),
                 *units.drop_in(ROLE, SLURMRESTD, sections),
             ],
-            units=[Unit.running(SLURMRESTD, [CONFIG, units.path(SLURMRESTD), "slurmrestd"])],
+            units=[doc.Unit.running(SLURMRESTD, [CONFIG, units.path(SLURMRESTD), "slurmrestd"])],
         ),
         parts={"url": url or "http://localhost", "socket": socket},
     )

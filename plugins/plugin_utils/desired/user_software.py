@@ -11,15 +11,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.user_software import DIRECTORY, MARK
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    File,
-    Package,
-    Proof,
-    plain,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import wrong
@@ -43,7 +35,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     problems = tuple(_problems(params, facts))
     rows = [row for row in (facts["software"] or {}).get("modules", ()) if NAME.fullmatch(row["name"])]
     parts = {
-        "modules": {} if problems else plain(_modules(rows, (facts["software"] or {}).get("written", ()))),
+        "modules": {} if problems else doc.plain(_modules(rows, (facts["software"] or {}).get("written", ()))),
         "asked": [*params["optional_packages"], *params["vendor_packages"]],
         "loaded": [row["name"] for row in rows],
     }
@@ -52,7 +44,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     there = available(facts["policy"])
     optional = [name for name in params["optional_packages"] if name in there]
     names = dict.fromkeys([*params["packages"], *optional, *params["vendor_packages"]])
-    return Plan(Document(repositories=params["repositories"], packages=[*map(Package, names)]), parts=parts)
+    return Plan(doc.Document(repositories=params["repositories"], packages=[*map(doc.Package, names)]), parts=parts)
 
 
 def available(policy: Sequence[str]) -> set[str]:
@@ -87,7 +79,7 @@ def _problems(params: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[P
         yield wrong("user_software_vendor_packages", cause, ", ".join(missing), remedy)
 
 
-def _modules(rows: Sequence[Mapping[str, Any]], written: Sequence[str]) -> Document:
+def _modules(rows: Sequence[Mapping[str, Any]], written: Sequence[str]) -> doc.Document:
     """The module files of what is there; those of what is gone are removed."""
     texts = {}
     for row in rows:
@@ -97,11 +89,11 @@ def _modules(rows: Sequence[Mapping[str, Any]], written: Sequence[str]) -> Docum
             family = row["name"].partition("/")[0]
             texts[f"{DIRECTORY}/{family}/.modulerc.lua"] = render(ROLE, "modulerc.lua.j2", mark=MARK, name=row["name"])
     directories = sorted({DIRECTORY, *(path.rpartition("/")[0] for path in texts)})
-    return Document(
+    return doc.Document(
         files=[
-            *(Directory(path) for path in directories if texts),
-            *(File(path, text) for path, text in texts.items()),
-            *(Absent(path) for path in written if path not in texts),
+            *(doc.Directory(path) for path in directories if texts),
+            *(doc.File(path, text) for path, text in texts.items()),
+            *(doc.Absent(path) for path in written if path not in texts),
         ],
-        proofs=[Proof(PROOF, "that each module can be loaded in a login shell")] if texts else None,
+        proofs=[doc.Proof(PROOF, "that each module can be loaded in a login shell")] if texts else None,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.accounts import KEYS
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, Document, File, Unit
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 # Of what several files set, sshd takes the first.
@@ -38,9 +38,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         for row in lists["accounts"]
     ]
     unit = facts["ssh_unit"]
-    document = Document(
-        files=[Directory("/etc/ssh/sshd_config.d"), File(DROP_IN, SETTING)],
-        units=[Unit(unit, reload_on=[DROP_IN])] if unit else [],
+    document = doc.Document(
+        files=[doc.Directory("/etc/ssh/sshd_config.d"), doc.File(DROP_IN, SETTING)],
+        units=[doc.Unit(unit, reload_on=[DROP_IN])] if unit else [],
     )
     return Plan(document, tuple(problems), {"accounts": accounts})
 

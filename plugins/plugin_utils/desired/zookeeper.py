@@ -12,16 +12,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import conf as zookeeper_conf
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import zookeeper_ensemble
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    Entry,
-    File,
-    Package,
-    Unit,
-)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 # The name is the one of Debian's zookeeperd, in whose place the unit comes where that is installed.
@@ -183,7 +175,7 @@ def _command(params: Mapping[str, Any], has_secrets: bool) -> list[str]:
 
 def _present(
     params: Mapping[str, Any], facts: Mapping[str, Any], shared: Mapping[str, Any], parts: Mapping[str, Any]
-) -> Document:
+) -> doc.Document:
     has_secrets = bool(params["users"]) or bool(str(params["quorum_password"]))
     directories = [path for path in (params["data_dir"], params["log_dir"]) if path]
     java = params["java_package"] or JAVA_PACKAGES.get(facts.get("os_family", ""), "")
@@ -198,47 +190,48 @@ def _present(
     files = [
         *_archive_files(params),
         *(_data_directory(path, directories) for path in directories),
-        Directory("/etc/zookeeper", owner=None, group=None),
-        Directory(CONFIG_DIR),
-        File(f"{params['data_dir']}/myid", f"{parts['id']}\n", "0640", OWNER, OWNER),
-        File(CONFIG, zookeeper_conf.zoo_cfg(shared, parts["servers"])),
+        doc.Directory("/etc/zookeeper", owner=None, group=None),
+        doc.Directory(CONFIG_DIR),
+        doc.File(f"{params['data_dir']}/myid", f"{parts['id']}\n", "0640", OWNER, OWNER),
+        doc.File(CONFIG, zookeeper_conf.zoo_cfg(shared, parts["servers"])),
         # The log of the package, and below it that of the archive; both go to the journal.
-        File(PACKAGE_LOG, SIMPLELOGGER),
-        File(ARCHIVE_LOG, LOGBACK),
-        File(UNIT_PATH, unit),
-        _jaas(params) if has_secrets else Absent(JAAS),
+        doc.File(PACKAGE_LOG, SIMPLELOGGER),
+        doc.File(ARCHIVE_LOG, LOGBACK),
+        doc.File(UNIT_PATH, unit),
+        _jaas(params) if has_secrets else doc.Absent(JAAS),
     ]
-    return Document(
+    return doc.Document(
         # Not zookeeperd: its scripts restart the server at every upgrade, whatever the others are doing.
-        packages=[Package("zookeeper" if params["method"] == "package" else java)],
+        packages=[doc.Package("zookeeper" if params["method"] == "package" else java)],
         files=files,
         # When it is started is the business of the next stage.
-        units=[Unit(UNIT, enabled=True)],
+        units=[doc.Unit(UNIT, enabled=True)],
     )
 
 
-def _data_directory(path: str, others: Sequence[str]) -> Directory:
+def _data_directory(path: str, others: Sequence[str]) -> doc.Directory:
     below = any(path.startswith(f"{other.rstrip('/')}/") for other in others)
     # Earlier versions made the directories above it ZooKeeper's too. One of these two stays its own.
-    return Directory(path, "0750", OWNER, OWNER, reclaim=None if below else True)
+    return doc.Directory(path, "0750", OWNER, OWNER, reclaim=None if below else True)
 
 
-def _jaas(params: Mapping[str, Any]) -> File:
+def _jaas(params: Mapping[str, Any]) -> doc.File:
     content = zookeeper_conf.jaas(params["users"], str(params["quorum_password"]))
-    return File(JAAS, content, "0600", OWNER, OWNER, sensitive=True)
+    return doc.File(JAAS, content, "0600", OWNER, OWNER, sensitive=True)
 
 
-def _archive_files(params: Mapping[str, Any]) -> list[Entry]:
+def _archive_files(params: Mapping[str, Any]) -> list[doc.Entry]:
     if params["method"] != "archive":
         return []
     url, path = params["archive_url"], params["archive_path"]
     return [
-        Directory(ARCHIVE.rpartition("/")[0], owner=None, group=None),
-        File(ARCHIVE, sha256=params["archive_sha256"], url=url or None, source=None if url else path),
+        doc.Directory(ARCHIVE.rpartition("/")[0], owner=None, group=None),
+        doc.File(ARCHIVE, sha256=params["archive_sha256"], url=url or None, source=None if url else path),
     ]
 
 
-def _absent(params: Mapping[str, Any], host: str) -> Document:
+def _absent(params: Mapping[str, Any], host: str) -> doc.Document:
     data = [path for path in (params["data_dir"], params["log_dir"]) if path]
     paths = [UNIT_PATH, CONFIG_DIR, ARCHIVE, "/opt/zookeeper", *(data if host in params["purge"] else [])]
-    return Document(packages=[Package("zookeeper", "absent")], units=[Unit.stopped(UNIT)], files=[*map(Absent, paths)])
+    package, unit = doc.Package("zookeeper", "absent"), doc.Unit.stopped(UNIT)
+    return doc.Document(packages=[package], units=[unit], files=[*map(doc.Absent, paths)])

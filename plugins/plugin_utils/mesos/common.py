@@ -10,16 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Document,
-    Entry,
-    File,
-    Package,
-    Unit,
-)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import AGENT, MARATHON, OPERATOR, Row
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.members import members
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.tls import MODES
@@ -44,7 +36,7 @@ PACKAGES = {
     "clusterd": {"Debian": "aventer-mesos", "RedHat": "mesos"},
 }
 # Units of old packages that would run a second agent beside ours.
-OLD_AGENTS = {"apache": [Unit.stopped("mesos-slave.service")]}
+OLD_AGENTS = {"apache": [doc.Unit.stopped("mesos-slave.service")]}
 SUFFIXES = {"archive": {"": ".tar.gz"}, "package": {"Debian": ".deb", "RedHat": ".rpm"}}
 # A package brings units of its own for programs that this host is not to run, a master with a quorum of 1 for one. They
 # start at its installation or at the next boot; without the settings of our roles they do not.
@@ -179,8 +171,8 @@ class Common:
         return [f"{directory}-ca.pem", f"{directory}/certificate.pem", f"{directory}/key.pem"]
 
     def present(
-        self, unit: str, sources: Sequence[Row], files: Sequence[Entry], other_units: Sequence[Unit] = ()
-    ) -> Document:
+        self, unit: str, sources: Sequence[Row], files: Sequence[doc.Entry], other_units: Sequence[doc.Unit] = ()
+    ) -> doc.Document:
         """The document of a host with one program more."""
         repositories = [row for row in sources if row["method"] == "repository"]
         unique: list[Row] = []
@@ -188,15 +180,15 @@ class Common:
             if row["repository"] not in unique:
                 unique.append(row["repository"])
         packaged = any(row["method"] in ("package", "repository") for row in sources)
-        packages = [Package(**package) for row in repositories for package in row["packages"]]
+        packages = [doc.Package(**package) for row in repositories for package in row["packages"]]
         if self.authenticated and needs_libraries(sources):
-            packages.append(Package(SASL.get(self.family, "")))
-        return Document(
+            packages.append(doc.Package(SASL.get(self.family, "")))
+        return doc.Document(
             repositories=unique,
             packages=packages,
             files=[*(_guards() if packaged else []), *_directories(), *files],
             # When it is started is the business of the next stage.
-            units=[Unit(unit, enabled=True), *other_units],
+            units=[doc.Unit(unit, enabled=True), *other_units],
         )
 
 
@@ -205,9 +197,9 @@ def needs_libraries(sources: Sequence[Row]) -> bool:
     return any(row["prefix"] == "mesos_common" and row["method"] != "image" for row in sources)
 
 
-def without(unit: str, paths: Sequence[str]) -> Document:
+def without(unit: str, paths: Sequence[str]) -> doc.Document:
     """The document of a host that loses a program."""
-    return Document(units=[Unit.stopped(unit)], files=[*map(Absent, paths)])
+    return doc.Document(units=[doc.Unit.stopped(unit)], files=[*map(doc.Absent, paths)])
 
 
 def _pair(name: str, names: list[str], files: Mapping[str, Any], prefix: str) -> Row:
@@ -219,19 +211,19 @@ def _pair(name: str, names: list[str], files: Mapping[str, Any], prefix: str) ->
     }
 
 
-def _directories() -> list[Entry]:
+def _directories() -> list[doc.Entry]:
     return [
-        *map(Directory, ("/etc/baremetal-gpu", CONFIG, STORE, LIBEXEC)),
-        File(START, text_of("mesos_common", "mesos_program.sh"), "0755"),
-        File(SHOW, text_of("mesos_common", "mesos_show.sh"), "0755"),
+        *map(doc.Directory, ("/etc/baremetal-gpu", CONFIG, STORE, LIBEXEC)),
+        doc.File(START, text_of("mesos_common", "mesos_program.sh"), "0755"),
+        doc.File(SHOW, text_of("mesos_common", "mesos_show.sh"), "0755"),
     ]
 
 
-def _guards() -> list[Entry]:
-    items: list[Entry] = []
+def _guards() -> list[doc.Entry]:
+    items: list[doc.Entry] = []
     for unit, settings in GUARDED.items():
         directory = f"/etc/systemd/system/{unit}.service.d"
         condition = templates.render("mesos_common", "guard.conf.j2", settings=f"{CONFIG}/{settings}.env")
-        items.append(Directory(directory, owner=None, group=None, early=True))
-        items.append(File(f"{directory}/baremetal-gpu.conf", condition, early=True))
+        items.append(doc.Directory(directory, owner=None, group=None, early=True))
+        items.append(doc.File(f"{directory}/baremetal-gpu.conf", condition, early=True))
     return items

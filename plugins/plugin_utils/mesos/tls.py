@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tls_mode
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, Entry, File
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import problem
 
 MODES = ("off", "downgrade", "required")
@@ -65,15 +65,17 @@ def executor_variables(mode: str, directory: str, version: str) -> str:
     return json.dumps(libprocess(mode, directory, version, EXECUTOR), sort_keys=True)
 
 
-def files(program: str, tls: Mapping[str, Any], certificates: Mapping[str, Any], user: str, host: str) -> list[Entry]:
+def files(
+    program: str, tls: Mapping[str, Any], certificates: Mapping[str, Any], user: str, host: str
+) -> list[doc.Entry]:
     """Items of a desired document. Tasks of the group `tls.group` may read what is for executors."""
     group = tls["group"] if program == "agent" else user
     directory = tls["directory"]
     authority = certificates["authority"]
-    items: list[Entry] = [
+    items: list[doc.Entry] = [
         # Root's, since others write here: who owns a directory can lead its names elsewhere.
-        Directory(directory, "0750", group=group),
-        File(directory + CA, source=authority["path"], sha256=authority["sha256"]),
+        doc.Directory(directory, "0750", group=group),
+        doc.File(directory + CA, source=authority["path"], sha256=authority["sha256"]),
     ]
     pairs = [("", host, "0600", user)]
     if program == "agent":
@@ -84,7 +86,7 @@ def files(program: str, tls: Mapping[str, Any], certificates: Mapping[str, Any],
         told = certificates["certificates"][name]
         for file, kind, sensitive in ((CERTIFICATE, "certificate", None), (KEY, "key", True)):
             path, source, sha256 = os.path.join(directory, prefix + file), told[kind], told[f"{kind}_sha256"]
-            items.append(File(path, None, mode, user, readers, source=source, sha256=sha256, sensitive=sensitive))
+            items.append(doc.File(path, None, mode, user, readers, source=source, sha256=sha256, sensitive=sensitive))
     return items
 
 

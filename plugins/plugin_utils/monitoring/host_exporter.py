@@ -13,14 +13,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json im
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import exporter
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Entry,
-    File,
-    Link,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
@@ -60,7 +53,7 @@ def problems(settings: Mapping[str, Any], prefix: str) -> Iterator[Problem]:
             yield Problem("wrong_setting", f"{prefix}{name}", str(why), remedy="give what the role's README says")
 
 
-def files_and_units(settings: Mapping[str, Any]) -> tuple[list[Entry], list[Unit]]:
+def files_and_units(settings: Mapping[str, Any]) -> tuple[list[doc.Entry], list[doc.Unit]]:
     """What a desired document gets.
 
     Settings; an empty part does not run, and without any there is no program:
@@ -78,7 +71,7 @@ def files_and_units(settings: Mapping[str, Any]) -> tuple[list[Entry], list[Unit
     path = f"{directory}/{FILE}"
     if not directory or not config:
         paths = [TIMER_PATH, SERVICE_PATH, COMMAND, PROGRAM, CONFIG, *([path] if directory else [])]
-        return [*map(Absent, paths)], [Unit.stopped(TIMER)]
+        return [*map(doc.Absent, paths)], [doc.Unit.stopped(TIMER)]
     service = render(
         ROLE,
         f"{SERVICE}.j2",
@@ -89,14 +82,14 @@ def files_and_units(settings: Mapping[str, Any]) -> tuple[list[Entry], list[Unit
         textfile=path,
         families="AF_UNIX AF_INET AF_INET6" if ON_NETWORK & set(config) else "AF_UNIX",
     )
-    files: list[Entry] = [
-        *(Directory(one.rpartition("/")[0]) for one in (PROGRAM, CONFIG)),
+    files: list[doc.Entry] = [
+        *(doc.Directory(one.rpartition("/")[0]) for one in (PROGRAM, CONFIG)),
         *textfile.directory(directory),
-        File(PROGRAM, bundle("monitoring.exporter"), "0755"),
-        Link(COMMAND, PROGRAM),
-        File(CONFIG, f"{json.dumps(config, indent=2, sort_keys=True)}\n"),
-        File(SERVICE_PATH, service),
-        File(TIMER_PATH, render(ROLE, f"{TIMER}.j2", interval=settings.get("interval_s", INTERVAL_S))),
+        doc.File(PROGRAM, bundle("monitoring.exporter"), "0755"),
+        doc.Link(COMMAND, PROGRAM),
+        doc.File(CONFIG, f"{json.dumps(config, indent=2, sort_keys=True)}\n"),
+        doc.File(SERVICE_PATH, service),
+        doc.File(TIMER_PATH, render(ROLE, f"{TIMER}.j2", interval=settings.get("interval_s", INTERVAL_S))),
     ]
     # A timer that starts looks at once.
-    return files, [Unit.running(TIMER, [PROGRAM, CONFIG, SERVICE_PATH, TIMER_PATH])]
+    return files, [doc.Unit.running(TIMER, [PROGRAM, CONFIG, SERVICE_PATH, TIMER_PATH])]

@@ -10,14 +10,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import (
-    Absent,
-    Directory,
-    Entry,
-    File,
-    Link,
-    Unit,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
@@ -44,11 +37,11 @@ def problems(params: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def files(params: Mapping[str, Any]) -> list[Entry]:
+def files(params: Mapping[str, Any]) -> list[doc.Entry]:
     """The files of the program and of its service."""
     directory = params.get("metrics_directory", "")
     if not directory:
-        return [*map(Absent, (UNIT_PATH, COMMAND, PROGRAM))]
+        return [*map(doc.Absent, (UNIT_PATH, COMMAND, PROGRAM))]
     text = render(
         ROLE,
         f"{UNIT}.j2",
@@ -58,15 +51,15 @@ def files(params: Mapping[str, Any]) -> list[Entry]:
         interval=params.get("metrics_interval", INTERVAL_S),
     )
     return [
-        Directory(PROGRAM.rpartition("/")[0]),
+        doc.Directory(PROGRAM.rpartition("/")[0]),
         *textfile.directory(directory),
-        File(PROGRAM, bundle("slurm.exporter"), "0755"),
-        Link(COMMAND, PROGRAM),
-        File(UNIT_PATH, text),
+        doc.File(PROGRAM, bundle("slurm.exporter"), "0755"),
+        doc.Link(COMMAND, PROGRAM),
+        doc.File(UNIT_PATH, text),
     ]
 
 
-def unit(params: Mapping[str, Any]) -> Unit:
+def unit(params: Mapping[str, Any]) -> doc.Unit:
     """The service."""
     is_wanted = params.get("metrics_directory", "")
-    return Unit.running(UNIT, [PROGRAM, UNIT_PATH]) if is_wanted else Unit.stopped(UNIT)
+    return doc.Unit.running(UNIT, [PROGRAM, UNIT_PATH]) if is_wanted else doc.Unit.stopped(UNIT)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory, Entry, File
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
 
@@ -14,11 +14,11 @@ def path(unit: str) -> str:
     return f"/etc/systemd/system/{unit}.d/baremetal-gpu.conf"
 
 
-def drop_in(role: str, unit: str, more: str = "") -> list[Entry]:
+def drop_in(role: str, unit: str, more: str = "") -> list[doc.Entry]:
     """The directory and the file of a unit's drop-in, as a desired document has them.
 
     :param more: sections besides [Service].
     """
     content = render("slurm_common", "drop-in.conf.j2", role=role, more=more)
     # Before the package, which starts the unit at once.
-    return [Directory(path(unit).rpartition("/")[0], early=True), File(path(unit), content, early=True)]
+    return [doc.Directory(path(unit).rpartition("/")[0], early=True), doc.File(path(unit), content, early=True)]
