@@ -118,7 +118,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     engine = _Engine(params, params["systems"][system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
     problems = engine.problems() if engine.present else []
     document = engine.document()
-    compared = doc.plain(replace(document, settings=engine.settings(), cdi=engine.specification()))
+    others = doc.Document(settings=engine.settings(), cdi=engine.specification())
+    compared = {**document.plain, **others.plain}
     # As other modules take them.
     file, *toolkit = compared["settings"]
     unsure = not planned_system(facts) or "gpu" not in facts or engine.name == "containerd"

@@ -52,7 +52,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     unfinished = bool(named) and (check or params["validate"] == "always")
     parts = {
         "check": check,
-        "finished": None if unfinished else doc.plain(document if named else doc.Document()),
+        "finished": None if unfinished else document.plain if named else {},
         "proves": toolkits.proves,
         "compilers": toolkits.compilers(),
         "login": toolkits.login_compiler(),

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 Presence: TypeAlias = Literal["present", "absent"]
 Strings: TypeAlias = Sequence[str]
 
 
+class Item:
+    """Of a section."""
+
+
 @dataclass(frozen=True)
-class Repository:
+class Repository(Item):
     name: str
     state: Presence | None = None
     type: Literal["deb822", "yum"] | None = None
@@ -33,7 +38,7 @@ class Repository:
 
 
 @dataclass(frozen=True)
-class Pin:
+class Pin(Item):
     name: str
     state: Presence | None = None
     package: str | None = None
@@ -42,7 +47,7 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Package:
+class Package(Item):
     name: str
     state: Presence | None = None
     version: str | None = None
@@ -54,7 +59,7 @@ class Package:
 
 
 @dataclass(frozen=True)
-class File:
+class File(Item):
     """Root's, and everybody may read it. Without an owner, a group or a mode these are as they are on the host."""
 
     path: str
@@ -74,7 +79,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Directory:
+class Directory(Item):
     """Root's, and everybody may look into it. Without an owner, a group or a mode these are as they are on the host."""
 
     path: str
@@ -87,7 +92,7 @@ class Directory:
 
 
 @dataclass(frozen=True)
-class Link:
+class Link(Item):
     path: str
     src: str
     early: bool | None = None
@@ -95,7 +100,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Absent:
+class Absent(Item):
     """A path that must not exist; with `src` it may, unless it is a link to that target."""
 
     path: str
@@ -104,7 +109,7 @@ class Absent:
 
 
 @dataclass(frozen=True)
-class Unit:
+class Unit(Item):
     name: str
     enabled: bool | None = None
     state: Literal["started", "stopped"] | None = None
@@ -124,7 +129,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class KernelModule:
+class KernelModule(Item):
     name: str
     state: Literal["loaded", "unloaded"] | None = None
     current: bool | None = None
@@ -136,19 +141,19 @@ class KernelModule:
 
 
 @dataclass(frozen=True)
-class Dkms:
+class Dkms(Item):
     name: str
     version: str | None = None
     kernels: str | Strings | None = None
 
 
 @dataclass(frozen=True)
-class Initramfs:
+class Initramfs(Item):
     rebuild_on: Strings
 
 
 @dataclass(frozen=True)
-class Alternative:
+class Alternative(Item):
     name: str
     path: str
     state: Presence | None = None
@@ -157,7 +162,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Item):
     path: str
     format: Literal["json", "toml"] | None = None
     state: Presence | None = None
@@ -170,7 +175,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Cdi:
+class Cdi(Item):
     state: Presence | None = None
     path: str | None = None
     engine: Literal["docker", "podman", "containerd"] | None = None
@@ -178,7 +183,7 @@ class Cdi:
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(Item):
     name: str
     what: str | None = None
     state: Presence | None = None
@@ -205,20 +210,22 @@ class Document:
     proofs: Sequence[Proof] | None = None
     device_nodes: bool | None = None
 
-
-def plain(document: Document | Mapping[str, Any]) -> dict[str, Any]:
-    """The document in dicts and lists, as the module takes it.
-
-    A planner that is not typed yet gives a dict, which may have items of both kinds.
-    """
-    sections = document if isinstance(document, Mapping) else vars(document)
-    return {name: _plain(section) for name, section in sections.items() if section is not None}
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The document in dicts and lists, as the module takes it."""
+        return plain(vars(self))
 
 
-def _plain(value: Any) -> Any:
-    """A section or an item of it."""
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (str, int, Mapping)):
+def plain(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of sections, whose items may be dicts already: a planner that is not typed yet gives both kinds."""
+    return {
+        name: [_item(item) for item in section] if isinstance(section, (list, tuple)) else _item(section)
+        for name, section in sections.items()
+        if section is not None
+    }
+
+
+def _item(value: Any) -> Any:
+    if not isinstance(value, Item):
         return value
     return {name: field for name, field in vars(value).items() if field is not None}

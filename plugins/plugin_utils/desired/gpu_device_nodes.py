@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from posixpath import dirname
@@ -34,7 +33,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     present, start = params["state"] == "present", boolean(params["start"])
     document = _present(params, start) if present else _absent()
-    return Plan(document, parts={"finished": doc.plain(replace(document, device_nodes=present and start))})
+    return Plan(document, parts={"finished": {**document.plain, "device_nodes": present and start}})
 
 
 def _present(params: Mapping[str, Any], start: bool) -> doc.Document:

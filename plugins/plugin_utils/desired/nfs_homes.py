@@ -83,7 +83,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             {"path": path, "uid": home["uid"], "gid": home["gid"], "kinds": kinds}
             for path, home in zip(mounts, present, strict=False)
         ],
-        "server": doc.plain(_keeper(params, facts, peers, root)) if keeps and not problems else {},
+        "server": _keeper(params, facts, peers, root).plain if keeps and not problems else {},
     }
     return Plan(doc.Document() if problems else _client(params, facts, peers, mounts), tuple(problems), parts)
 

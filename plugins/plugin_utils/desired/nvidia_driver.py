@@ -147,7 +147,7 @@ def _plan(
 ) -> Plan:
     parts = {
         "check": check,
-        "finished": finished and doc.plain(finished),
+        "finished": finished and finished.plain,
         "way": way,
         "runfile": runfile or {},
         "settings": dirname(PERSISTENCE),
@@ -382,32 +382,22 @@ class _Driver:
 
     def runfile(self) -> dict[str, Any]:
         version = self.runfile_version()
-        url, path = self.params["runfile_url"], self.params["runfile_path"]
+        sha256, url = self.params["runfile_sha256"], self.params["runfile_url"]
+        place = {"url": url} if url else {"source": self.params["runfile_path"]}
         installed = (self.gpu.get("driver") or {}).get("installed") or ""
         return {
             "version": version,
             # The installer replaces an older driver of its own.
             "due": installed != version,
-            "desired": doc.plain(
-                doc.Document(
-                    repositories=self._repositories(),
-                    packages=[*self._build_packages(), *no_driver_packages(self.schemes, self.system)],
-                    files=[
-                        doc.Directory(dirname(RUNFILE), owner=None, group=None, early=True),
-                        doc.File(
-                            RUNFILE,
-                            mode="0700",
-                            owner=None,
-                            group=None,
-                            early=True,
-                            sha256=self.params["runfile_sha256"],
-                            url=url or None,
-                            source=None if url else path,
-                        ),
-                    ],
-                )
-            ),
-            "unload": doc.plain(UNLOAD),
+            "desired": doc.Document(
+                repositories=self._repositories(),
+                packages=[*self._build_packages(), *no_driver_packages(self.schemes, self.system)],
+                files=[
+                    doc.Directory(dirname(RUNFILE), owner=None, group=None, early=True),
+                    doc.File(RUNFILE, None, "0700", None, None, sha256=sha256, early=True, **place),
+                ],
+            ).plain,
+            "unload": UNLOAD.plain,
             # No questions, and X is left alone.
             "command": [
                 "/bin/sh",

@@ -33,7 +33,8 @@ class Plan:
     @cached_property
     def desired(self) -> dict[str, Any]:
         """The document as the module host_drift_info takes it."""
-        return typed.plain(self.document)
+        document = self.document
+        return document.plain if isinstance(document, typed.Document) else typed.plain(document)
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as templates read it."""
@@ -46,6 +47,9 @@ class Plan:
 
 def built_in(value: Any) -> Any:
     """A copy of nested data in dicts and lists of Python: those of Ansible look for templates at each access."""
+    # Most are words, for which a question for a Mapping takes long.
+    if isinstance(value, (str, int)):
+        return value
     if isinstance(value, Mapping):
         return {key: built_in(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -54,4 +54,4 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         ],
         units=[doc.Unit.running(SLURMDBD, [CONFIG, *(one.path for one in keys), "slurmdbd"])],
     )
-    return Plan(document, parts={"database": doc.plain(DATABASE)})
+    return Plan(document, parts={"database": DATABASE.plain})

@@ -35,7 +35,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     problems = tuple(_problems(params, facts))
     rows = [row for row in (facts["software"] or {}).get("modules", ()) if NAME.fullmatch(row["name"])]
     parts = {
-        "modules": {} if problems else doc.plain(_modules(rows, (facts["software"] or {}).get("written", ()))),
+        "modules": {} if problems else _modules(rows, (facts["software"] or {}).get("written", ())).plain,
         "asked": [*params["optional_packages"], *params["vendor_packages"]],
         "loaded": [row["name"] for row in rows],
     }

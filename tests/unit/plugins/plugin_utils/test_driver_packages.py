@@ -11,7 +11,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.releases import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.distributions import SUPPORTED
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import driver_packages
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document, plain
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document
 from tests.unit.project.tree import load_yaml
 
 DATA = load_yaml("roles/nvidia_driver/vars/main.yml")
@@ -50,7 +50,7 @@ def packages(system, method="distro", branch="550", flavour="proprietary", **mor
 
 
 def plain_items(items):
-    return plain(Document(packages=items))["packages"]
+    return Document(packages=items).plain["packages"]
 
 
 def names(items, state="present"):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import exporter
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document, plain
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import host_exporter
 from tests.unit.plugins.exposition import parse
 from tests.unit.plugins.module_utils.monitoring.test_certificates import certificate
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
 
 def document(settings: dict[str, Any]) -> dict[str, Any]:
     files, units = host_exporter.files_and_units(settings)
-    return plain(Document(files=files, units=units))
+    return Document(files=files, units=units).plain
 
 
 def files(**given: Any) -> dict[str, dict[str, Any]]:
