@@ -14,11 +14,12 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 Presence: TypeAlias = Literal["present", "absent"]
-Strings: TypeAlias = Sequence[str]
+# No Sequence, which a single word is, too.
+Strings: TypeAlias = list[str] | tuple[str, ...]
 
 
 class Item:
-    """Of a section."""
+    """What a section has, one or many."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Package(Item):
 
 @dataclass(frozen=True)
 class File(Item):
-    """Root's, and everybody may read it. Without an owner, a group or a mode these are as they are on the host."""
+    """Root's, and everybody may read it. None leaves mode, owner or group as they are on the host."""
 
     path: str
     content: str | None = None
@@ -80,7 +81,7 @@ class File(Item):
 
 @dataclass(frozen=True)
 class Directory(Item):
-    """Root's, and everybody may look into it. Without an owner, a group or a mode these are as they are on the host."""
+    """Root's, and everybody may look into it. None leaves mode, owner or group as they are on the host."""
 
     path: str
     mode: str | None = "0755"
