@@ -77,9 +77,9 @@ def foreign_names(
         own = _every_name(schemes[scheme], branch)
         foreign += _kernel_names(schemes[scheme], branch)
         # The same names with another branch in them; a scheme without the branch in its names has one driver only.
-        others = sorted({str(row[0]) for row in BRANCH_CUDA} - {branch})
-        for other in others:
-            foreign += set(_covering_names(schemes[scheme], other)) - set(own)
+        of_branch = [name for name in _covering_names(schemes[scheme], "{branch}") if "{branch}" in name]
+        others = {str(row[0]) for row in BRANCH_CUDA} - {branch}
+        foreign += {name.replace("{branch}", other) for name in of_branch for other in others} - set(own)
     keepers = {*keep, *own} - set(_kernel_names(schemes[scheme], branch) if scheme else ()) | set(keep)
     return sorted(set(foreign) - keepers)
 
