@@ -8,41 +8,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "certificate.pem", "key.pem"
 
 
-def present(directory: str, certificates: Mapping[str, Any], host: str, group: str = "") -> list[Document]:
+def present(directory: str, certificates: Mapping[str, Any], host: str, group: str = "root") -> list[doc.Entry]:
     """The directory and its three files.
 
     :param certificates: what the module cluster_certificates has returned.
     :param host: the name of the host in the inventory.
-    :param group: who may read them beside root; without it the key is root's alone, and the rest everybody's.
+    :param group: who may read them beside root; of root's own the key is root's alone, and the rest everybody's.
     """
     authority, pair = certificates["authority"], certificates["certificates"][host]
-    rights = {"owner": "root", "group": group or "root"}
-    open_to = {**rights, "mode": "0640" if group else "0644"}
+    mode, key_mode = ("0644", "0600") if group == "root" else ("0640", "0640")
+
+    def file(name: str, mode: str, source: str, sha256: str, sensitive: bool | None = None) -> doc.File:
+        path = f"{directory}/{name}"
+        return doc.File(path, None, mode, group=group, source=source, sha256=sha256, sensitive=sensitive)
+
     return [
-        {"path": directory, "state": "directory", **rights, "mode": "0750" if group else "0755"},
-        {"path": f"{directory}/{AUTHORITY}", "source": authority["path"], "sha256": authority["sha256"], **open_to},
-        {
-            "path": f"{directory}/{CERTIFICATE}",
-            "source": pair["certificate"],
-            "sha256": pair["certificate_sha256"],
-            **open_to,
-        },
-        {
-            "path": f"{directory}/{KEY}",
-            "source": pair["key"],
-            "sha256": pair["key_sha256"],
-            **rights,
-            "mode": "0640" if group else "0600",
-            "sensitive": True,
-        },
+        doc.Directory(directory, "0755" if group == "root" else "0750", group=group),
+        file(AUTHORITY, mode, authority["path"], authority["sha256"]),
+        file(CERTIFICATE, mode, pair["certificate"], pair["certificate_sha256"]),
+        file(KEY, key_mode, pair["key"], pair["key_sha256"], sensitive=True),
     ]
 
 
-def absent(directory: str) -> list[Document]:
+def absent(directory: str) -> list[doc.Absent]:
     """The same where none of the files is wanted any more."""
-    return [{"path": f"{directory}/{name}", "state": "absent"} for name in (KEY, CERTIFICATE, AUTHORITY)]
+    return [doc.Absent(f"{directory}/{name}") for name in (KEY, CERTIFICATE, AUTHORITY)]

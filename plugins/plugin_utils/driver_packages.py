@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.compatibility import FLAVOURS
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.releases import BRANCH_CUDA
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 Scheme = dict[str, Any]
 
@@ -76,9 +77,9 @@ def foreign_names(
         own = _every_name(schemes[scheme], branch)
         foreign += _kernel_names(schemes[scheme], branch)
         # The same names with another branch in them; a scheme without the branch in its names has one driver only.
-        others = sorted({str(row[0]) for row in BRANCH_CUDA} - {branch})
-        for other in others:
-            foreign += set(_covering_names(schemes[scheme], other)) - set(own)
+        of_branch = [name for name in _covering_names(schemes[scheme], "{branch}") if "{branch}" in name]
+        others = {str(row[0]) for row in BRANCH_CUDA} - {branch}
+        foreign += {name.replace("{branch}", other) for name in of_branch for other in others} - set(own)
     keepers = {*keep, *own} - set(_kernel_names(schemes[scheme], branch) if scheme else ()) | set(keep)
     return sorted(set(foreign) - keepers)
 
@@ -94,7 +95,7 @@ def driver_packages(
     persistence: bool = True,
     fabric_manager: bool = False,
     subnet_manager: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[doc.Package]:
     """The packages of a driver for the desired document, and the absence of every other driver.
 
     All in one list, so that one transaction brings the one and takes the other.
@@ -134,12 +135,12 @@ def driver_packages(
     free = _names(scheme, ("tools", *more), branch)
     present = [*versioned, *free]
     return [
-        *({"name": one, "version": version, "hold": hold, "together": True} for one in versioned),
-        *({"name": one} for one in free),
-        *({"name": one, "state": "absent"} for one in foreign_names(schemes, system, present, name, branch)),
+        *(doc.Package(one, version=version, hold=hold, together=True) for one in versioned),
+        *map(doc.Package, free),
+        *(doc.Package(one, "absent") for one in foreign_names(schemes, system, present, name, branch)),
     ]
 
 
-def no_driver_packages(schemes: dict[str, Scheme], system: dict[str, Any]) -> list[dict[str, Any]]:
+def no_driver_packages(schemes: dict[str, Scheme], system: dict[str, Any]) -> list[doc.Package]:
     """The absence of every driver, of its init scripts and the like too."""
-    return [{"name": name, "state": "absent", "purge": True} for name in foreign_names(schemes, system)]
+    return [doc.Package(name, "absent", purge=True) for name in foreign_names(schemes, system)]

@@ -5,17 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 
-def no_default_site(role: str) -> Document:
+def no_default_site(role: str) -> doc.File:
     """Where nginx is new, an empty default site: Debian's package would put a page of its own on port 80."""
-    return {
-        "path": "/etc/nginx/sites-enabled/default",
-        "content": f"# Written by Ansible (baremetal.gpu.{role}): there is no default site.\n",
-        "mode": "0644",
-        "early": True,
-        "force": False,
-        "owner": "root",
-        "group": "root",
-    }
+    content = f"# Written by Ansible (baremetal.gpu.{role}): there is no default site.\n"
+    return doc.File("/etc/nginx/sites-enabled/default", content, early=True, force=False)

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mounts import (
-    MARK,
-    SECRETS,
-    options,
-    source,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mounts import MARK, SECRETS, options, source
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
+ROLE = "cephfs_client"
 # What systemd mounts with instead of mount.ceph or ceph-fuse: mount(8) looks for the helper of a type there.
 TYPE = "baremetal-gpu-cephfs"
 HELPER = f"/usr/sbin/mount.{TYPE}"
@@ -97,25 +94,20 @@ def seconds(settings: Mapping[str, Any]) -> int:
 
 def mount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """The text of a mount unit."""
-    path = mount["path"]
-    install = "" if settings["automount"] else "\n[Install]\nWantedBy=remote-fs.target\n"
-    return (
-        f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}\nWants=network-online.target\n"
-        # However often it has failed, the path stays one that is mounted when it is looked at. Otherwise systemd would
-        # give it up, and programs would write into the directory below.
-        f"After=network-online.target\nStartLimitIntervalSec=0\n\n"
-        f"[Mount]\nWhat={source(mount, settings)}\nWhere={path}\n"
-        f"Type={TYPE}\n"
-        f"Options={WAIT}={seconds(settings)},{options(mount, settings, secret_path(mount['client'], settings))}\n"
-        # A host whose network is gone must still shut down, and a program that waits must not hold it for ever.
-        f"TimeoutSec={seconds(settings) + int(settings['timeout'])}\nLazyUnmount=yes\nDirectoryMode=0755\n{install}"
+    return render(
+        ROLE,
+        "cephfs.mount.j2",
+        mark=f"{MARK}{settings['set']}.",
+        path=mount["path"],
+        what=source(mount, settings),
+        type=TYPE,
+        options=options(mount, settings, secret_path(mount["client"], settings)),
+        wait=f"{WAIT}={seconds(settings)}",
+        timeout=seconds(settings) + int(settings["timeout"]),
+        automount=settings["automount"],
     )
 
 
 def automount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """The text of the unit that mounts at the first look, so that a boot never waits for the cluster."""
-    path = mount["path"]
-    return (
-        f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}, mounted when it is looked at\n\n"
-        f"[Automount]\nWhere={path}\nDirectoryMode=0755\n\n[Install]\nWantedBy=remote-fs.target\n"
-    )
+    return render(ROLE, "cephfs.automount.j2", mark=f"{MARK}{settings['set']}.", path=mount["path"])

@@ -12,10 +12,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules, settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import SEVERITIES
+
+Row = dict[str, Any]
 
 ROLE = "alertmanager"
 PACKAGE = "prometheus-alertmanager"
@@ -44,7 +47,6 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     problems = tuple(_problems(params))
     if problems:
         return Plan(problems=problems)
-    own = {"owner": "root", "group": "root", "mode": "0644"}
     words = [
         f"--web.listen-address={params['listen']}",
         "--cluster.listen-address=",
@@ -52,40 +54,32 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     ]
     text = Path(ROLES, ROLE, "files", TEMPLATE).read_text(encoding="utf-8")
     return Plan(
-        {
-            "packages": [{"name": PACKAGE}],
-            "files": [
-                {"path": ARGUMENTS, "content": settings.arguments(ROLE, words), "early": True, **own},
-                {"path": TEMPLATES, "state": "directory", **own, "mode": "0755"},
-                {"path": f"{TEMPLATES}/{TEMPLATE}", "content": text, **own},
-                {
-                    "path": CONFIG,
-                    "content": settings.yaml_text(ROLE, _config(params)),
+        doc.Document(
+            packages=[doc.Package(PACKAGE)],
+            files=[
+                doc.File(ARGUMENTS, settings.arguments(ROLE, words), early=True),
+                doc.Directory(TEMPLATES),
+                doc.File(f"{TEMPLATES}/{TEMPLATE}", text),
+                doc.File(
+                    CONFIG,
+                    settings.yaml_text(ROLE, _config(params)),
                     # The addresses of webhooks let anybody write there who knows them.
-                    "owner": "root",
-                    "group": GROUP,
-                    "mode": "0640",
-                    "sensitive": True,
-                    "validate": "amtool check-config %s",
-                },
+                    "0640",
+                    group=GROUP,
+                    sensitive=True,
+                    validate="amtool check-config %s",
+                ),
             ],
-            "units": [
-                {
-                    "name": UNIT,
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [ARGUMENTS, CONFIG, f"{TEMPLATES}/{TEMPLATE}", PACKAGE],
-                }
-            ],
-        },
+            units=[doc.Unit.running(UNIT, [ARGUMENTS, CONFIG, f"{TEMPLATES}/{TEMPLATE}", PACKAGE])],
+        ),
         parts={"url": f"http://{params['listen']}"},
     )
 
 
-def _config(params: Mapping[str, Any]) -> Document:
+def _config(params: Mapping[str, Any]) -> Row:
     receivers = params["receivers"]
-    routes: list[Document] = [{"matchers": ['alertname="Watchdog"'], "receiver": NOBODY}]
-    named: list[Document] = [{"name": NOBODY}]
+    routes: list[Row] = [{"matchers": ['alertname="Watchdog"'], "receiver": NOBODY}]
+    named: list[Row] = [{"name": NOBODY}]
     if params["watchdog_webhook"]:
         # With both intervals equal, only each second flush would send.
         routes[0] |= {"receiver": WATCHDOG, "group_wait": "0s", "group_interval": "1m", "repeat_interval": "30s"}
@@ -111,7 +105,7 @@ def _config(params: Mapping[str, Any]) -> Document:
     }
 
 
-def _receiver(row: Mapping[str, Any]) -> Document:
+def _receiver(row: Mapping[str, Any]) -> Row:
     if row.get("webhook"):
         return {"name": row["name"], "webhook_configs": [{"url": row["webhook"], "send_resolved": True}]}
     if row.get("chat"):
@@ -134,8 +128,8 @@ def _receiver(row: Mapping[str, Any]) -> Document:
     return {"name": row["name"], "email_configs": [mail]}
 
 
-def _smtp(smtp: Mapping[str, Any]) -> Document:
-    found: Document = {"smtp_smarthost": smtp["smarthost"], "smtp_from": smtp["from"]}
+def _smtp(smtp: Mapping[str, Any]) -> Row:
+    found: Row = {"smtp_smarthost": smtp["smarthost"], "smtp_from": smtp["from"]}
     if smtp.get("user"):
         found |= {"smtp_auth_username": smtp["user"], "smtp_auth_password": smtp["password"]}
     if "require_tls" in smtp:
@@ -219,10 +213,10 @@ def _is_url(value: Any) -> bool:
         return False
 
 
-def _absent() -> Document:
+def _absent() -> doc.Document:
     """Silences and the log of notifications stay."""
-    return {
-        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
-        "packages": [{"name": PACKAGE, "state": "absent"}],
-        "files": [{"path": path, "state": "absent"} for path in (f"{TEMPLATES}/{TEMPLATE}", CONFIG, ARGUMENTS)],
-    }
+    return doc.Document(
+        units=[doc.Unit.stopped(UNIT)],
+        packages=[doc.Package(PACKAGE, "absent")],
+        files=[*map(doc.Absent, (f"{TEMPLATES}/{TEMPLATE}", CONFIG, ARGUMENTS))],
+    )

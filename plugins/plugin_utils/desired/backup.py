@@ -18,10 +18,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.backup import parts 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import ROOT_OWNS, unit_path, wrong
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import unit_path, wrong
+
+Row = dict[str, Any]
 
 ROLE = "backup"
 GROUP = "backup_hosts"
@@ -55,9 +58,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     return Plan(_present(params, peers["host"], found), parts={"parts": found})
 
 
-def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[str]]) -> list[Document]:
+def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[str]]) -> list[Row]:
     """What the host alone knows, as the module host_backup is given it."""
-    found: list[Document] = []
+    found: list[Row] = []
 
     def is_in(*names: str) -> bool:
         return any(host in groups.get(name, ()) for name in names)
@@ -110,11 +113,11 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
 def _part(
     name: str, paths: list[str], account: str = "", units: Sequence[str] = (), packages: Sequence[str] = ()
 ) -> Any:
-    found: Document = {"name": name, "paths": paths, "units": list(units), "packages": list(packages)}
+    found: Row = {"name": name, "paths": paths, "units": list(units), "packages": list(packages)}
     return {**found, "account": account} if account else found
 
 
-def _alone(part: Document, hosts: Sequence[str], why: str) -> Document:
+def _alone(part: Row, hosts: Sequence[str], why: str) -> Row:
     """A part of several hosts, of which one that is lost gets it back from the others."""
     return part if len(hosts) == 1 else {"name": part["name"], "paths": [], "not_needed": why}
 
@@ -136,7 +139,7 @@ def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     yield from textfile.directory_problems("backup_metrics_directory", str(params["metrics_directory"]))
 
 
-def _present(params: Mapping[str, Any], host: str, found: list[Document]) -> Document:
+def _present(params: Mapping[str, Any], host: str, found: list[Row]) -> doc.Document:
     directory = str(params["metrics_directory"])
     settings = {
         "host": host,
@@ -150,30 +153,21 @@ def _present(params: Mapping[str, Any], host: str, found: list[Document]) -> Doc
         "timer": render(ROLE, f"{UNIT}.timer.j2", at=params["at"]),
     }
     timer = unit_path(f"{UNIT}.timer")
-    return {
-        "files": [
-            *(
-                {"path": path.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS}
-                for path in (SETTINGS, PROGRAM)
-            ),
-            {"path": SETTINGS, "content": json.dumps(settings, indent=2) + "\n", "mode": "0600", **ROOT_OWNS},
-            {"path": PROGRAM, "content": bundle("backup.nightly"), "mode": "0755", **ROOT_OWNS},
+    return doc.Document(
+        files=[
+            *(doc.Directory(path.rpartition("/")[0]) for path in (SETTINGS, PROGRAM)),
+            doc.File(SETTINGS, json.dumps(settings, indent=2) + "\n", "0600"),
+            doc.File(PROGRAM, bundle("backup.nightly"), "0755"),
             *textfile.directory(directory),
-            *(
-                {"path": unit_path(f"{UNIT}.{kind}"), "content": text, "mode": "0644", **ROOT_OWNS}
-                for kind, text in units.items()
-            ),
+            *(doc.File(unit_path(f"{UNIT}.{kind}"), text) for kind, text in units.items()),
         ],
-        "units": [{"name": f"{UNIT}.timer", "enabled": True, "state": "started", "restart_on": [timer]}],
-    }
+        units=[doc.Unit.running(f"{UNIT}.timer", [timer])],
+    )
 
 
-def _absent(params: Mapping[str, Any]) -> Document:
+def _absent(params: Mapping[str, Any]) -> doc.Document:
     """The archives stay."""
     directory = str(params["metrics_directory"])
     paths = [unit_path(f"{UNIT}.timer"), unit_path(f"{UNIT}.service"), PROGRAM, SETTINGS]
     paths += [f"{directory}/{METRICS}"] if directory else []
-    return {
-        "units": [{"name": f"{UNIT}.timer", "enabled": False, "state": "stopped"}],
-        "files": [{"path": path, "state": "absent"} for path in paths],
-    }
+    return doc.Document(units=[doc.Unit.stopped(f"{UNIT}.timer")], files=[*map(doc.Absent, paths)])

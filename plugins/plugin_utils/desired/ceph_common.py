@@ -14,6 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.readiness impor
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import conf_text, site_problems
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 # The packages by family of systems. On Enterprise Linux they come from the repository of CentOS' storage group or of
@@ -23,8 +24,6 @@ PACKAGES = {
     "Debian": ("ceph-common", "ceph-base"),
     "RedHat": ("ceph-common",),
 }
-ROOT = {"owner": "root", "group": "root"}
-CEPH = {"owner": "ceph", "group": "ceph"}
 # Pools that Ceph makes by itself have so many copies anyway.
 USUAL_COPIES = 3
 # A monitor that has no more, in percent, ends itself (mon_data_avail_crit).
@@ -119,7 +118,7 @@ def _monitors(hosts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 def _document(
     params: Mapping[str, Any], facts: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]], fsid: str
-) -> dict[str, Any]:
+) -> doc.Document:
     kinds = _kinds(params["host"], hosts)
     secrets = keys(params)
     text = conf_text.text(
@@ -132,37 +131,30 @@ def _document(
     )
     # ceph-crash leaves root's rights behind before it reads its key and puts aside what it has handed in. Debian's
     # package leaves the directory to root, so that every report would be handed in again and again.
-    posted = {"path": "/var/lib/ceph/crash/posted", "state": "directory", "mode": "0755", **CEPH}
-    files = [
-        {"path": "/etc/ceph/ceph.conf", "content": text, "mode": "0644", **ROOT},
-        _keyring("/etc/ceph/ceph.client.crash.keyring", "client.crash", secrets, CEPH),
+    posted = doc.Directory("/var/lib/ceph/crash/posted", owner="ceph", group="ceph")
+    files: list[doc.Entry] = [
+        doc.File("/etc/ceph/ceph.conf", text),
+        _keyring("/etc/ceph/ceph.client.crash.keyring", "client.crash", secrets, "ceph"),
         posted,
     ]
     if params["admin"]:
-        files.append(_keyring("/etc/ceph/ceph.client.admin.keyring", "client.admin", secrets, ROOT))
+        files.append(_keyring("/etc/ceph/ceph.client.admin.keyring", "client.admin", secrets))
     # The key that lets a daemon of a kind get its own; a monitor needs none.
     files += [
-        _keyring(f"/var/lib/ceph/bootstrap-{kind}/ceph.keyring", f"client.bootstrap-{kind}", secrets, ROOT)
+        _keyring(f"/var/lib/ceph/bootstrap-{kind}/ceph.keyring", f"client.bootstrap-{kind}", secrets)
         for kind in kinds
         if kind != "mon"
     ]
     # After ceph.conf, so that a run that is cut between the two leaves a difference.
     if kinds:
-        files.append({"path": SETTINGS, "state": "directory", "mode": "0755", **ROOT})
-    files += [
-        {"path": f"{SETTINGS}/{kind}.conf", "content": conf_text.read_at_start(kind, text), "mode": "0644", **ROOT}
-        for kind in kinds
-    ]
+        files.append(doc.Directory(SETTINGS))
+    files += [doc.File(f"{SETTINGS}/{kind}.conf", conf_text.read_at_start(kind, text)) for kind in kinds]
     packages = [*PACKAGES[facts["os_family"]], *(f"ceph-{kind}" for kind in kinds)]
-    return {
-        "repositories": params["repositories"],
-        "packages": [{"name": package} for package in packages],
-        "files": files,
-    }
+    return doc.Document(repositories=params["repositories"], packages=[*map(doc.Package, packages)], files=files)
 
 
-def _keyring(path: str, name: str, secrets: Mapping[str, str], owner: Mapping[str, str]) -> dict[str, Any]:
-    return {"path": path, "content": keyring({name: secrets[name]}), "mode": "0600", "sensitive": True, **owner}
+def _keyring(path: str, name: str, secrets: Mapping[str, str], owner: str = "root") -> doc.File:
+    return doc.File(path, keyring({name: secrets[name]}), "0600", owner, owner, sensitive=True)
 
 
 def _options(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -9,18 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name, expected_osds
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
 DROP_IN = "/etc/systemd/system/ceph-mds@.service.d"
-# Clients forget their session at an MDS that answers at the old address before the monitors have told them of it. It
-# then waits for them in vain and blocks them, and the mount of a client that is idle can stay dead for an hour. So one
-# that has died comes back when the monitors have missed it (mds_beacon_grace, 15 s), and another serves meanwhile.
-DROP_IN_TEXT = """\
-# Written by Ansible (baremetal.gpu.ceph_mds). Changes made here are lost.
-[Service]
-RestartSec=30
-"""
-OWNER = {"owner": "root", "group": "root"}
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -34,13 +27,14 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     name = daemon_name(params["host"], params["id"])
     hosts = peers["hosts"]
-    unit = {"name": f"ceph-mds@{name}", "enabled": True, "state": "started"}
-    files = [
-        {"path": DROP_IN, "state": "directory", "mode": "0755", **OWNER},
-        {"path": f"{DROP_IN}/10-restart.conf", "content": DROP_IN_TEXT, "mode": "0644", **OWNER},
-    ]
-    parts = {"name": name, "pools": _pools(params), "expected": _expected(params, hosts)}
-    return Plan({"files": files, "units": [unit]}, parts=parts)
+    document = doc.Document(
+        files=[
+            doc.Directory(DROP_IN),
+            doc.File(f"{DROP_IN}/10-restart.conf", render("ceph_mds", "10-restart.conf.j2")),
+        ],
+        units=[doc.Unit.running(f"ceph-mds@{name}")],
+    )
+    return Plan(document, parts={"name": name, "pools": _pools(params), "expected": _expected(params, hosts)})
 
 
 def _pools(params: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 STUB = "/usr/share/ceph/mgr/bcrypt.py"
@@ -51,9 +52,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     }
     if defect and params["bcrypt"] == "refuse":
         return Plan(problems=(_unloadable(f"mgr.{name}", params["version"], facts),), parts=parts)
-    stub = {"path": STUB, "content": STUB_TEXT, "mode": "0644", "owner": "root", "group": "root"}
-    unit = {"name": f"ceph-mgr@{name}", "enabled": True, "state": "started", "restart_on": [STUB]}
-    return Plan({"files": [stub] if defect else [], "units": [unit]}, parts=parts)
+    stub = [doc.File(STUB, STUB_TEXT)] if defect else []
+    return Plan(doc.Document(files=stub, units=[doc.Unit.running(f"ceph-mgr@{name}", [STUB])]), parts=parts)
 
 
 def _unloadable(subject: str, version: str, facts: Mapping[str, Any]) -> Problem:

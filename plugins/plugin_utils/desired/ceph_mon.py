@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import ceph_common
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 
@@ -22,6 +23,6 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     name = daemon_name(params["host"], params["id"])
     return Plan(
-        {"units": [{"name": f"ceph-mon@{name}", "enabled": True, "state": "started"}]},
+        doc.Document(units=[doc.Unit.running(f"ceph-mon@{name}")]),
         parts={"name": name, "keys": ceph_common.keys(params), "monitors": peers["monitors"]},
     )

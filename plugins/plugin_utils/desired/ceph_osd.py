@@ -12,6 +12,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import osd_rows
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import expected_osds
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.ceph_common import USUAL_COPIES, number
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
@@ -19,14 +20,6 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates im
 PROGRAM = "/usr/libexec/baremetal-gpu/ceph-osd-activate"
 UNIT = "ceph-osd-activate@.service"
 DROP_IN = "/etc/systemd/system/ceph-osd@.service.d"
-# The unit of the package expects a directory that is filled; after a boot it is not there.
-DROP_IN_TEXT = """\
-# Written by Ansible (baremetal.gpu.ceph_osd). Changes made here are lost.
-[Unit]
-Requires=ceph-osd-activate@%i.service
-After=ceph-osd-activate@%i.service
-"""
-OWNER = {"owner": "root", "group": "root"}
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -89,19 +82,19 @@ def _too_few_places(params: Mapping[str, Any], hosts: Mapping[str, Mapping[str, 
 
 def _document(
     rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], units: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+) -> doc.Document:
     # In Debian 12 it is part of ceph-osd.
     is_apart = (facts["distribution"], facts["distribution_major_version"]) != ("Debian", "12")
     needs_volume = is_apart and any(row["method"] == "lvm" for row in rows)
     unit_text = render("ceph_osd", f"{UNIT}.j2", program=PROGRAM)
-    return {
-        "packages": [{"name": "ceph-volume"}] if needs_volume else [],
-        "files": [
-            {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **OWNER},
-            {"path": DROP_IN, "state": "directory", "mode": "0755", **OWNER},
-            {"path": PROGRAM, "content": bundle("ceph.osd.activate"), "mode": "0755", **OWNER},
-            {"path": f"/etc/systemd/system/{UNIT}", "content": unit_text, "mode": "0644", **OWNER},
-            {"path": f"{DROP_IN}/10-activate.conf", "content": DROP_IN_TEXT, "mode": "0644", **OWNER},
+    return doc.Document(
+        packages=[doc.Package("ceph-volume")] if needs_volume else [],
+        files=[
+            doc.Directory(PROGRAM.rpartition("/")[0]),
+            doc.Directory(DROP_IN),
+            doc.File(PROGRAM, bundle("ceph.osd.activate"), "0755"),
+            doc.File(f"/etc/systemd/system/{UNIT}", unit_text),
+            doc.File(f"{DROP_IN}/10-activate.conf", render("ceph_osd", "10-activate.conf.j2")),
         ],
-        "units": list(units),
-    }
+        units=[doc.Unit(**unit) for unit in units],
+    )

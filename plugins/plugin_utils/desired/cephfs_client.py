@@ -25,11 +25,11 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.mount_units imp
     secret_path,
     unit_name,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 # The first kernel whose client speaks the monitors' newer protocol (mount option ms_mode).
 OLDEST_KERNEL = (5, 11)
-OWNER = {"owner": "root", "group": "root"}
 LOCAL = ["/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"]
 LOCAL += ["/srv", "/sys", "/tmp", "/usr", "/var"]
 # What the check of a scratch directory mounts with.
@@ -52,8 +52,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         problems.append(_problem("cephfs_client_monitors", cause, "", "set cephfs_client_monitors"))
     if problems:
         return Plan(problems=tuple(problems), parts=parts)
-    packages = [{"name": "ceph-common" if settings["kernel"] else "ceph-fuse"}] if mounts or scratch else []
-    return Plan({"packages": packages, **_files_and_units(mounts, settings, facts["written"])}, parts=parts)
+    packages = [doc.Package("ceph-common" if settings["kernel"] else "ceph-fuse")] if mounts or scratch else []
+    files, units = _files_and_units(mounts, settings, facts["written"])
+    return Plan(doc.Document(packages=packages, files=files, units=units), parts=parts)
 
 
 def _settings(params: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,40 +108,38 @@ def _problems(mounts: Sequence[Mapping[str, Any]]) -> list[Problem]:
 
 def _files_and_units(
     mounts: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], written: Sequence[str]
-) -> dict[str, list[dict[str, Any]]]:
+) -> tuple[list[doc.Entry], list[doc.Unit]]:
     """The sections files and units.
 
     :param written: paths of what earlier runs wrote for the same set.
     """
-    files: list[dict[str, Any]] = []
-    units: list[dict[str, Any]] = []
+    files: list[doc.Entry] = []
+    units: list[doc.Unit] = []
     if mounts:
         files += [
-            {"path": "/etc/ceph", "state": "directory", "mode": "0755", **OWNER},
-            {"path": SECRETS, "state": "directory", "mode": "0755", **OWNER},
-            {"path": f"{SECRETS}/{settings['set']}", "state": "directory", "mode": "0700", **OWNER},
-            {"path": CONF, "content": conf_text(settings), "mode": "0644", **OWNER},
-            {"path": HELPER, "content": HELPER_TEXT, "mode": "0755", **OWNER},
+            doc.Directory("/etc/ceph"),
+            doc.Directory(SECRETS),
+            doc.Directory(f"{SECRETS}/{settings['set']}", "0700"),
+            doc.File(CONF, conf_text(settings)),
+            doc.File(HELPER, HELPER_TEXT, "0755"),
         ]
     listed = set()
     for mount in mounts:
         path = secret_path(mount["client"], settings)
         if path not in listed:
-            text = secret_text(mount, settings)
-            files.append({"path": path, "content": text, "mode": "0600", "sensitive": True, **OWNER})
+            files.append(doc.File(path, secret_text(mount, settings), "0600", sensitive=True))
             listed.add(path)
         kinds = {"mount": mount_unit(mount, settings)}
         if settings["automount"]:
             kinds["automount"] = automount_unit(mount, settings)
         for suffix, content in kinds.items():
             name = unit_name(mount["path"], suffix)
-            files.append({"path": f"{UNITS}/{name}", "content": content, "mode": "0644", **OWNER})
+            files.append(doc.File(f"{UNITS}/{name}", content))
             listed.add(f"{UNITS}/{name}")
-        unit = unit_name(mount["path"], "automount" if settings["automount"] else "mount")
-        units.append({"name": unit, "enabled": True, "state": "started"})
+        units.append(doc.Unit.running(unit_name(mount["path"], "automount" if settings["automount"] else "mount")))
     # What is no longer listed: the automount first, or a look at it would mount it again.
     for path in sorted(set(written) - listed):
         if path.startswith(UNITS):
-            units.append({"name": path.rpartition("/")[2], "enabled": False, "state": "stopped"})
-        files.append({"path": path, "state": "absent"})
-    return {"files": files, "units": units}
+            units.append(doc.Unit.stopped(path.rpartition("/")[2]))
+        files.append(doc.Absent(path))
+    return files, units

@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.vars import merge_hash
@@ -16,7 +17,8 @@ from ansible.utils.vars import merge_hash
 from ansible_collections.baremetal.gpu.plugins.module_utils.config import merge, toml
 from ansible_collections.baremetal.gpu.plugins.module_utils.container.engines import ENGINE_CONFIGS
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
 DOCKER_CE = ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin"]
@@ -31,17 +33,17 @@ TOOLKIT = [
 ROLE = "container_runtime"
 TOOLKIT_FILE = "/etc/nvidia-container-runtime/config.toml"
 
-UNITS: dict[str, list[Document]] = {
+UNITS: dict[str, list[doc.Unit]] = {
     "docker": [
-        {"name": "containerd.service", "enabled": True, "state": "started"},
-        {"name": "docker.socket", "enabled": True},
-        {"name": "docker.service", "enabled": True, "state": "started"},
+        doc.Unit.running("containerd.service"),
+        doc.Unit("docker.socket", enabled=True),
+        doc.Unit.running("docker.service"),
     ],
     "podman": [],
-    "containerd": [{"name": "containerd.service", "enabled": True, "state": "started"}],
+    "containerd": [doc.Unit.running("containerd.service")],
 }
 
-FORMATS = {"docker": "json", "podman": "toml", "containerd": "toml"}
+FORMATS: dict[str, Literal["json", "toml"]] = {"docker": "json", "podman": "toml", "containerd": "toml"}
 # The unit that reads the engine's file. Podman has no daemon.
 READERS = {"docker": "docker.service", "podman": None, "containerd": "containerd.service"}
 # Docker takes these in on a reload, and the containers do not notice.
@@ -109,37 +111,36 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             "use Debian 12 or 13, Ubuntu 22.04 or 24.04 or Enterprise Linux 8 to 10, or set container_runtime_engine "
             "to none and bring your own",
         )
-        file = {"path": ENGINE_CONFIGS[str(params["engine"])]}
-        return Plan(problems=(unknown,), parts={"check": True, "finished": None, "file": file, "notes": []})
+        path = ENGINE_CONFIGS[str(params["engine"])]
+        return Plan(problems=(unknown,), parts={"check": True, "finished": None, "file": {"path": path}, "notes": []})
     encoded = params["containerd_file"]
     containerd = None if encoded is None else base64.b64decode(encoded).decode("utf-8", "replace")
     engine = _Engine(params, params["systems"][system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
     problems = engine.problems() if engine.present else []
-    file, toolkit = engine.file(), engine.toolkit_file() if engine.toolkit else None
-    specification = engine.specification()
-    proofs = engine.proofs()
-    document = {**engine.document(), **({"proofs": proofs} if proofs else {})}
-    compared = {**document, "settings": [file, toolkit] if toolkit else [file]}
-    compared = {**compared, "cdi": specification} if specification else compared
+    document = engine.document()
+    others = doc.Document(settings=engine.settings(), cdi=engine.specification())
+    compared = {**document.plain, **others.plain}
+    # As other modules take them.
+    file, *toolkit = compared["settings"]
     unsure = not planned_system(facts) or "gpu" not in facts or engine.name == "containerd"
     check, notes = unsure or bool(problems), engine.notes()
     parts = {
         "check": check,
         "finished": None if check or params["validate"] == "always" else {**compared, "notes": notes},
         "compared": compared,
-        "proves": bool(proofs) and engine.present,
+        "proves": bool(document.proofs) and engine.present,
         "file": file,
-        "toolkit": toolkit,
+        "toolkit": toolkit[0] if toolkit else None,
         "validate": engine.validate(),
         "runtimes": engine.runtimes(),
         "unit": READERS[engine.name],
         "reload_keys": DOCKER_RELOADS if engine.name == "docker" else [],
         "others": engine.other_files(),
         "packaged": engine.name == "containerd" and engine.present and containerd is None,
-        "specification": specification,
+        "specification": compared.get("cdi"),
         "notes": notes,
     }
-    return Plan({} if problems else document, tuple(problems), parts)
+    return Plan(doc.Document() if problems else document, tuple(problems), parts)
 
 
 def _disabled(text: str) -> list[str]:
@@ -164,7 +165,7 @@ class _Engine:
         containerd: str | None,
     ) -> None:
         self.params, self.system, self.apt, self.gpu = params, system, apt, gpu
-        self.name = str(params["engine"])
+        self.name: Literal["docker", "podman", "containerd"] = params["engine"]
         self.present = params["state"] == "present"
         self.docker_ce = bool(params["docker_repo_url"])
         self.nvidia = self._nvidia()
@@ -196,9 +197,9 @@ class _Engine:
             return list(self.params["packages"])
         return DOCKER_CE if self.name == "docker" and self.docker_ce else list(self.system[self.name]["packages"])
 
-    def document(self) -> Document:
-        return {
-            "repositories": [
+    def document(self) -> doc.Document:
+        return doc.Document(
+            repositories=[
                 self._repository(
                     "baremetal-gpu-docker",
                     "docker_repo",
@@ -212,67 +213,73 @@ class _Engine:
                     [],
                 ),
             ],
-            "packages": self._package_rows(),
-            "units": UNITS[self.name] if self.present else [],
-        }
+            packages=self._package_rows(),
+            units=UNITS[self.name] if self.present else [],
+            proofs=self._proofs(),
+        )
 
-    def proofs(self) -> list[Document]:
+    def _proofs(self) -> list[doc.Proof] | None:
         """What is due after a change until it has passed. One that is never made keeps its record for later."""
         if not self.present:
-            return [{"name": ROLE, "state": "absent"}]
+            return [doc.Proof(ROLE, state="absent")]
         what = f"that {self.name} runs containers within their limits"
-        return [] if self.params["validate"] == "never" else [{"name": ROLE, "what": what}]
+        return None if self.params["validate"] == "never" else [doc.Proof(ROLE, what)]
 
-    def _repository(self, name: str, prefix: str, present: bool, suites: list[Any]) -> Document:
+    def _repository(self, name: str, prefix: str, present: bool, suites: list[Any]) -> doc.Repository:
         """A field that is left out has a meaning of its own, so an item has only the fields that are set."""
         if not present:
-            return {"name": name, "state": "absent"}
+            return doc.Repository(name, "absent")
         set_to = {key.removeprefix(f"{prefix}_"): value for key, value in self.params.items() if key.startswith(prefix)}
-        item: dict[str, Any] = {"name": name}
-        if self.apt:
-            item.update(uris=[set_to["url"]], suites=set_to["suites"] or suites)
-            if set_to["components"]:
-                item["components"] = set_to["components"]
-        else:
-            item["baseurl"] = set_to["url"]
+        key = None
         if set_to["key_sha256"]:
             source = "path" if set_to["key_path"] else "url"
-            item["key"] = {source: set_to[f"key_{source}"], "sha256": set_to["key_sha256"]}
-        if set_to["options"]:
-            item["options"] = set_to["options"]
-        return item
+            key = {source: set_to[f"key_{source}"], "sha256": set_to["key_sha256"]}
+        options = set_to["options"] or None
+        if not self.apt:
+            return doc.Repository(name, baseurl=set_to["url"], key=key, options=options)
+        return doc.Repository(
+            name,
+            uris=[set_to["url"]],
+            suites=set_to["suites"] or suites,
+            components=set_to["components"] or None,
+            key=key,
+            options=options,
+        )
 
-    def _package_rows(self) -> list[Document]:
-        packages = self.packages()
+    def _package_rows(self) -> list[doc.Package]:
+        packages, params = self.packages(), self.params
         if not self.present:
-            removed = packages + TOOLKIT if boolean(self.params["remove_packages"]) else []
-            return [{"name": name, "state": "absent"} for name in removed]
-        rows: list[Document] = [{"name": name, "hold": self.params["hold"]} for name in packages]
-        if rows and self.params["version"]:
-            rows[0]["version"] = self.params["version"]
+            removed = packages + TOOLKIT if boolean(params["remove_packages"]) else []
+            return [doc.Package(name, "absent") for name in removed]
+        rows = [doc.Package(name, hold=params["hold"]) for name in packages]
+        if rows and params["version"]:
+            rows[0] = replace(rows[0], version=params["version"])
         if self.name == "docker" and self.docker_ce:
-            rows += [{"name": name, "state": "absent"} for name in DOCKER_CE_CONFLICTS if name not in packages]
+            rows += [doc.Package(name, "absent") for name in DOCKER_CE_CONFLICTS if name not in packages]
         if self.toolkit:
-            version = {"version": self.params["toolkit_version"]} if self.params["toolkit_version"] else {}
-            rows += [{"name": name, "hold": self.params["toolkit_hold"], **version} for name in TOOLKIT]
+            version = params["toolkit_version"] or None
+            rows += [doc.Package(name, version=version, hold=params["toolkit_hold"]) for name in TOOLKIT]
         return rows
 
     # Files -----------------------------------------------------------------------------------------------------------
 
-    def file(self) -> Document:
+    def settings(self) -> list[doc.Settings]:
+        return [self._file(), *([self._toolkit_file()] if self.toolkit else [])]
+
+    def _file(self) -> doc.Settings:
         """What becomes of the engine's file."""
         # State absent takes out what is recorded: a setting of the same value that others have made stays.
         values = getattr(self, f"_{self.name}_values")() if self.present else {}
         docker = self.name == "docker"
-        return {
-            "path": ENGINE_CONFIGS[self.name],
-            "format": FORMATS[self.name],
-            "state": self.params["state"],
-            "values": values,
-            "remove": self.params["docker_config_remove"] if docker and self.present else [],
-            "lists": self.params["docker_config_lists"] if docker else "union",
-            "withdraw_from": [other["path"] for other in self.other_files()],
-        }
+        return doc.Settings(
+            ENGINE_CONFIGS[self.name],
+            FORMATS[self.name],
+            self.params["state"],
+            values,
+            remove=self.params["docker_config_remove"] if docker and self.present else [],
+            lists=self.params["docker_config_lists"] if docker else "union",
+            withdraw_from=[other["path"] for other in self.other_files()],
+        )
 
     def runtimes(self) -> list[str]:
         """Runtimes that the role brings beside the default one, as container_check takes them."""
@@ -280,12 +287,12 @@ class _Engine:
             return []
         return {"docker": sorted(DOCKER_TOOLKIT["runtimes"]), "containerd": [CONTAINERD_RUNTIME]}.get(self.name, [])
 
-    def toolkit_file(self) -> Document:
+    def _toolkit_file(self) -> doc.Settings:
         own = {"accept-nvidia-visible-devices-envvar-when-unprivileged": self.params["toolkit_unprivileged_envvar"]}
         values = merge_hash(own, self.params["toolkit_config"])
-        return {"path": TOOLKIT_FILE, "format": "toml", "values": values, "mode": "0644"}
+        return doc.Settings(TOOLKIT_FILE, "toml", values=values, mode="0644")
 
-    def other_files(self) -> list[Document]:
+    def other_files(self) -> list[dict[str, str]]:
         """Of the other engines; what the role made there is taken out."""
         others = (name for name in ENGINE_CONFIGS if name != self.name)
         return [{"path": ENGINE_CONFIGS[name], "format": FORMATS[name]} for name in others]
@@ -299,7 +306,7 @@ class _Engine:
         able = self.docker_ce or self.system["docker"]["validate"]
         return "dockerd --validate --config-file=%s" if able else None
 
-    def _docker_values(self) -> Document:
+    def _docker_values(self) -> dict[str, Any]:
         params, values = self.params, {}
         for key, name in (
             ("data-root", "docker_data_root"),
@@ -318,14 +325,14 @@ class _Engine:
             values.update(DOCKER_TOOLKIT)
         return dict(merge_hash(values, params["docker_config"]))
 
-    def _podman_values(self) -> Document:
+    def _podman_values(self) -> dict[str, Any]:
         return dict(self.params["podman_config"])
 
-    def _containerd_values(self) -> Document:
+    def _containerd_values(self) -> dict[str, Any]:
         settings = self._containerd_settings()
         return {"version": self.containerd_version, **settings} if settings else {}
 
-    def _containerd_settings(self) -> Document:
+    def _containerd_settings(self) -> dict[str, Any]:
         cri = {**(CONTAINERD_CDI if self.cdi else {}), **(CONTAINERD_TOOLKIT if self.toolkit else {})}
         plugin = CONTAINERD_PLUGINS.get(self.containerd_version, CONTAINERD_PLUGINS[2])
         return dict(merge_hash({"plugins": {plugin: cri}} if cri else {}, self.params["containerd_config"]))
@@ -337,12 +344,12 @@ class _Engine:
         version = re.search(r"^\s*version\s*=\s*(\d+)", text, re.MULTILINE)
         return int(version[1]) if version else 1
 
-    def specification(self) -> Document | None:
+    def specification(self) -> doc.Cdi | None:
         # Where it cannot be told whether the host has GPUs, nothing is taken away.
         if not self.cdi and self.present and self.gpu.get("present") is None:
             return None
-        devices = {"devices": self.gpu["devices"]} if self.gpu.get("devices") else {}
-        return {"state": "present", "engine": self.name, **devices} if self.cdi else {"state": "absent", **devices}
+        devices = self.gpu.get("devices") or None
+        return doc.Cdi("present", engine=self.name, devices=devices) if self.cdi else doc.Cdi("absent", devices=devices)
 
     # Problems and notes ----------------------------------------------------------------------------------------------
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.nvidia_repository import (
     has_repository,
     nvidia_repository,
 )
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
@@ -45,13 +46,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     toolkits = _Toolkits(params, facts)
     problems = toolkits.problems()
-    document = {} if problems or not toolkits.manages_any() else toolkits.document()
+    document = doc.Document() if problems or not toolkits.manages_any() else toolkits.document()
     check = not planned_system(facts) or bool(problems)
     named = [*params["versions"], *params["versions_absent"]]
     unfinished = bool(named) and (check or params["validate"] == "always")
     parts = {
         "check": check,
-        "finished": None if unfinished else document if named else {},
+        "finished": None if unfinished else document.plain if named else {},
         "proves": toolkits.proves,
         "compilers": toolkits.compilers(),
         "login": toolkits.login_compiler(),
@@ -196,83 +197,71 @@ class _Toolkits:
             )
         return problems
 
-    def document(self) -> Document:
+    def document(self) -> doc.Document:
         # With state absent, the toolkits that the variables name are removed too.
         absent = [*self.absent, *([] if self.present else self.versions)]
-        document = {
-            "repositories": self._repositories() if self.present else [],
-            "packages": [*self._packages(), *self._packages_absent(absent)],
-            "alternatives": self._alternatives(absent),
-            "files": self._files(),
-            "units": [],
-        }
-        if self.any:
-            document["units"] = [{"name": UNIT, "enabled": True, "state": "started", "restart_on": [LOADER]}]
         # A proof that is never made keeps its record, for when it is required again.
-        if self.proves:
-            document["proofs"] = [{"name": ROLE, "what": "that the toolkits compile a program"}]
-        elif not self.any:
-            document["proofs"] = [{"name": ROLE, "state": "absent"}]
-        return document
+        proofs = None if self.any else [doc.Proof(ROLE, state="absent")]
+        return doc.Document(
+            repositories=self._repositories() if self.present else [],
+            packages=[*self._packages(), *self._packages_absent(absent)],
+            alternatives=self._alternatives(absent),
+            files=self._files(),
+            units=[doc.Unit.running(UNIT, [LOADER])] if self.any else [],
+            proofs=[doc.Proof(ROLE, "that the toolkits compile a program")] if self.proves else proofs,
+        )
 
-    def _repositories(self) -> list[Document]:
-        repositories: list[Document] = []
+    def _repositories(self) -> list[doc.Repository]:
+        repositories: list[doc.Repository] = []
         if self._distro_versions() and self.apt:
             codename = self.system.get("codename") or ""
-            debian = self.key.startswith("debian")
-            repositories.append(
-                {
-                    "name": "baremetal-gpu-components",
-                    "extend": [codename, f"{codename}-updates", f"{codename}-security"],
-                    "components": ["contrib", "non-free", "non-free-firmware"]
-                    if debian
-                    else ["restricted", "multiverse"],
-                }
-            )
+            suites = [codename, f"{codename}-updates", f"{codename}-security"]
+            debian = ["contrib", "non-free", "non-free-firmware"]
+            components = debian if self.key.startswith("debian") else ["restricted", "multiverse"]
+            repositories.append(doc.Repository("baremetal-gpu-components", extend=suites, components=components))
         if self._repository_versions():
             repositories.append(nvidia_repository(self.params, self.system["repository"], self.machine, self.apt))
         return repositories
 
-    def _packages(self) -> list[Document]:
+    def _packages(self) -> list[doc.Package]:
         if not self.present:
             return []
-        return [
-            {"name": name, "hold": self.params["hold"]} for version in self.versions for name in self._names(version)
-        ]
+        names = (name for version in self.versions for name in self._names(version))
+        return [doc.Package(name, hold=self.params["hold"]) for name in names]
 
     def _names(self, version: str) -> list[str]:
         if version in self.from_distro:
             return list(self.params["distro_packages"])
         return [f"{name}-{_dashed(version)}" for name in self.params["repo_packages"]]
 
-    def _packages_absent(self, versions: Iterable[str]) -> list[Document]:
-        return [{"name": name, "state": "absent"} for version in versions for name in self._names_removed(version)]
+    def _packages_absent(self, versions: Iterable[str]) -> list[doc.Package]:
+        return [doc.Package(name, "absent") for version in versions for name in self._names_removed(version)]
 
     def _names_removed(self, version: str) -> list[str]:
         if version in self.from_distro:
             return list(self.params["distro_removed"])
         return [name.replace("{version}", _dashed(version)) for name in self.params["repo_removed"]]
 
-    def _alternatives(self, absent: Iterable[str]) -> list[Document]:
-        own = {"name": "cuda", "link": "/usr/local/cuda", "path": self.default_directory, "priority": 1000}
+    def _alternatives(self, absent: Iterable[str]) -> list[doc.Alternative]:
+        own = doc.Alternative("cuda", self.default_directory, link="/usr/local/cuda", priority=1000)
         return [
             *([own] if self.any else []),
-            *({"name": "cuda", "path": self._directory(version), "state": "absent"} for version in absent),
+            *(doc.Alternative("cuda", self._directory(version), "absent") for version in absent),
         ]
 
-    def _files(self) -> list[Document]:
+    def _files(self) -> list[doc.Entry]:
         files = [
             _file(PROFILE, render(ROLE, "profile.sh.j2"), self.any),
             # The loader finds the libraries of the distribution's toolkit without it.
             _file(LOADER, f"{self.default_directory}/lib64\n", self.any and self.default not in self.from_distro),
             _file(UNIT_FILE, render(ROLE, "ldconfig.service.j2"), self.any),
         ]
-        return files if self.any else [*files, {"path": UNIT_LINK, "state": "absent"}]
+        return [*files, *([] if self.any else [doc.Absent(UNIT_LINK)])]
 
 
 def _dashed(version: str) -> str:
     return version.replace(".", "-")
 
 
-def _file(path: str, content: str, present: bool) -> Document:
-    return {"path": path, "state": "file" if present else "absent", "mode": "0644", "content": content}
+def _file(path: str, content: str, present: bool) -> doc.File:
+    return doc.File(path, content, owner=None, group=None, state="file" if present else "absent")

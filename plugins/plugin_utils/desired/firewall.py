@@ -10,7 +10,8 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ports import (
     ALL_HOSTS,
@@ -22,7 +23,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.ports import (
     Span,
     spans_of,
 )
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import ROOT_OWNS, unit_path, wrong
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import unit_path, wrong
 
 ROLE = "firewall"
 GROUP = "firewalled"
@@ -42,8 +43,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :return: With the part `rules`, what the module firewall_rules is given.
     """
     if params["state"] == "absent":
-        unit = {"name": UNIT, "enabled": False, "state": "stopped"}
-        return Plan({"units": [unit], "files": [{"path": unit_path(UNIT), "state": "absent"}]}, parts={"rules": ""})
+        gone = doc.Document(units=[doc.Unit.stopped(UNIT)], files=[doc.Absent(unit_path(UNIT))])
+        return Plan(gone, parts={"rules": ""})
     problems = tuple(_problems(params, peers))
     if problems:
         return Plan(problems=problems, parts={"rules": ""})
@@ -103,7 +104,7 @@ def _shown(spans: Sequence[Span]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in merged)
 
 
-def _source(whom: str) -> Document:
+def _source(whom: str) -> dict[str, list[str]]:
     if whom in (EVERYBODY, "everybody"):
         return {"matches": [""]}
     if whom in (SITE, "site"):
@@ -172,13 +173,10 @@ def _wrong_network(variable: str, text: str) -> Iterator[Problem]:
         yield wrong(variable, "it is no address and no network", text, "give one such as 10.0.0.0/16")
 
 
-def _present() -> Document:
-    return {
-        "packages": [{"name": "nftables"}],
-        "files": [
-            {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
-            {"path": unit_path(UNIT), "content": render(ROLE, f"{UNIT}.j2", rules=RULES), "mode": "0644", **ROOT_OWNS},
-        ],
+def _present() -> doc.Document:
+    return doc.Document(
+        packages=[doc.Package("nftables")],
+        files=[doc.Directory("/etc/baremetal-gpu"), doc.File(unit_path(UNIT), render(ROLE, f"{UNIT}.j2", rules=RULES))],
         # It is started at boot. Rules come into force on trial.
-        "units": [{"name": UNIT, "enabled": True}],
-    }
+        units=[doc.Unit(UNIT, enabled=True)],
+    )

@@ -13,7 +13,8 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
 UNIT = "baremetal-gpu-device-nodes.service"
@@ -21,7 +22,6 @@ UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 PROGRAM = "/usr/libexec/baremetal-gpu/device-nodes"
 # The very file that the modules use: it imports nothing but the standard library.
 SOURCE = Path(__file__).resolve().parents[2] / "module_utils" / "gpu" / "device_nodes.py"
-ROOT = {"owner": "root", "group": "root"}
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -33,10 +33,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     present, start = params["state"] == "present", boolean(params["start"])
     document = _present(params, start) if present else _absent()
-    return Plan(document, parts={"finished": {**document, "device_nodes": present and start}})
+    return Plan(document, parts={"finished": {**document.plain, "device_nodes": present and start}})
 
 
-def _present(params: Mapping[str, Any], start: bool) -> Document:
+def _present(params: Mapping[str, Any], start: bool) -> doc.Document:
     unit = render(
         "gpu_device_nodes",
         "device-nodes.service.j2",
@@ -44,22 +44,14 @@ def _present(params: Mapping[str, Any], start: bool) -> Document:
         python=params["python"],
         program=PROGRAM,
     )
-    started = {"state": "started", "restart_on": [PROGRAM, UNIT_FILE]} if start else {}
-    return {
-        "files": [
-            {"path": dirname(PROGRAM), "state": "directory", "mode": "0755", **ROOT},
-            {"path": PROGRAM, "content": _program(), "mode": "0755", **ROOT},
-            {"path": UNIT_FILE, "content": unit, "mode": "0644", **ROOT},
-        ],
-        "units": [{"name": UNIT, "enabled": True, **started}],
-    }
+    return doc.Document(
+        files=[doc.Directory(dirname(PROGRAM)), doc.File(PROGRAM, _program(), "0755"), doc.File(UNIT_FILE, unit)],
+        units=[doc.Unit.running(UNIT, [PROGRAM, UNIT_FILE]) if start else doc.Unit(UNIT, enabled=True)],
+    )
 
 
-def _absent() -> Document:
-    return {
-        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
-        "files": [{"path": UNIT_FILE, "state": "absent"}, {"path": PROGRAM, "state": "absent"}],
-    }
+def _absent() -> doc.Document:
+    return doc.Document(units=[doc.Unit.stopped(UNIT)], files=[doc.Absent(UNIT_FILE), doc.Absent(PROGRAM)])
 
 
 @cache

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import settings
 
@@ -20,7 +21,6 @@ PACKAGE = "grafana"
 UNIT = "grafana-server.service"
 PROVIDER = "baremetal-gpu.yaml"
 FOLDER = "GPU cluster"
-_OWN = {"owner": "root", "group": "root", "mode": "0644"}
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_.-]+)+", re.ASCII)
 
 
@@ -39,21 +39,20 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     dashboards = {f"{directory}/{path.name}": path.read_text(encoding="utf-8") for path in _files()}
     former = [path for path in facts["dashboards"] if _is_in(directory, path) and path not in dashboards]
     # Grafana looks for new dashboards by itself, and reads the file that tells of them when it starts.
-    unit: Document = {"name": UNIT, "restart_on": [provider]}
+    unit = doc.Unit(UNIT, restart_on=[provider])
     if params["state"] == "absent":
-        gone = [{"path": path, "state": "absent"} for path in (provider, *dashboards, *former)]
-        return Plan({"files": gone, "units": [unit]})
+        return Plan(doc.Document(files=[*map(doc.Absent, (provider, *dashboards, *former))], units=[unit]))
     return Plan(
-        {
-            **({"packages": [{"name": PACKAGE}]} if params["install"] else {}),
-            "files": [
-                {"path": directory, "state": "directory", **_OWN, "mode": "0755"},
-                *({"path": path, "content": text, **_OWN} for path, text in dashboards.items()),
-                *({"path": path, "state": "absent"} for path in former),
-                {"path": provider, "content": settings.yaml_text(ROLE, _provider(directory)), **_OWN},
+        doc.Document(
+            packages=[doc.Package(PACKAGE)] if params["install"] else None,
+            files=[
+                doc.Directory(directory),
+                *(doc.File(path, text) for path, text in dashboards.items()),
+                *map(doc.Absent, former),
+                doc.File(provider, settings.yaml_text(ROLE, _provider(directory))),
             ],
-            "units": [{**unit, **({"enabled": True, "state": "started"} if params["install"] else {})}],
-        }
+            units=[doc.Unit.running(UNIT, [provider]) if params["install"] else unit],
+        )
     )
 
 
@@ -66,7 +65,7 @@ def _files() -> list[Path]:
     return sorted(Path(ROLES, ROLE, "files").glob("*.json"))
 
 
-def _provider(directory: str) -> Document:
+def _provider(directory: str) -> dict[str, Any]:
     row = {
         "name": "baremetal.gpu",
         "folder": FOLDER,

@@ -20,13 +20,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs.store import ACTIVE_BYTES, DIRECTORY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nginx import no_default_site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
-    ROOT_OWNS,
     bracketed,
     size,
     unit_path,
@@ -64,9 +64,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if problems:
         return Plan(problems=problems, parts={"certificates": [], "url": ""})
     parts = {"certificates": [_wanted(params, peers["host"])], "url": _own_url(params)}
-    return Plan(
-        _present(params, peers["host"], subjects) if params["certificates"].get("certificates") else {}, parts=parts
-    )
+    is_ready = params["certificates"].get("certificates")
+    return Plan(_present(params, peers["host"], subjects) if is_ready else doc.Document(), parts=parts)
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any], subjects: Mapping[str, str]) -> Iterator[Problem]:
@@ -125,9 +124,9 @@ def _wrong_limits(params: Mapping[str, Any], senders: int) -> Iterator[Problem]:
         yield wrong("log_host_days", "it is less than a day", params["days"], "give days such as 30")
 
 
-def _wanted(params: Mapping[str, Any], host: str) -> Document:
+def _wanted(params: Mapping[str, Any], host: str) -> dict[str, Any]:
     given = params["tls_files"]
-    row: Document = {"name": host, "names": list(dict.fromkeys(filter(None, (host, *params["names"]))))}
+    row = {"name": host, "names": list(dict.fromkeys(filter(None, (host, *params["names"]))))}
     return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
 
 
@@ -139,10 +138,8 @@ def _own_url(params: Mapping[str, Any]) -> str:
     return f"https://{bracketed(str(address))}:{params['port']}/upload"
 
 
-def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) -> Document:
+def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) -> doc.Document:
     directory = str(params["metrics_directory"])
-    written = {"mode": "0644", **ROOT_OWNS}
-    certificates = certificate_files.present(TLS, params["certificates"], host)
     nginx = render(
         ROLE,
         "nginx.conf.j2",
@@ -169,66 +166,50 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
             textfile=f"{directory}/{METRICS}" if directory else "",
         ),
     }
-    return {
-        "packages": [{"name": "nginx"}, {"name": "systemd-journal-remote"}],
-        "files": [
-            {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
-            {"path": PROGRAM, "content": bundle("logs.store"), "mode": "0755", **ROOT_OWNS},
+    return doc.Document(
+        packages=[doc.Package("nginx"), doc.Package("systemd-journal-remote")],
+        files=[
+            doc.Directory(PROGRAM.rpartition("/")[0]),
+            doc.File(PROGRAM, bundle("logs.store"), "0755"),
             *textfile.directory(directory),
-            {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
-            {"path": SENDERS, "content": "".join(f"{name}\n" for name in sorted(subjects)), **written},
-            *certificates,
-            *({"path": unit_path(name), "content": text, **written} for name, text in units.items()),
-            {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
-            {"path": "/etc/nginx/sites-enabled", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
+            doc.Directory("/etc/baremetal-gpu"),
+            doc.File(SENDERS, "".join(f"{name}\n" for name in sorted(subjects))),
+            *certificate_files.present(TLS, params["certificates"], host),
+            *(doc.File(unit_path(name), text) for name, text in units.items()),
+            doc.Directory("/etc/nginx", early=True),
+            doc.Directory("/etc/nginx/sites-enabled", early=True),
             no_default_site(ROLE),
-            {"path": DIRECTORY.rpartition("/")[0], "state": "directory"},
+            doc.Directory(DIRECTORY.rpartition("/")[0], mode=None, owner=None, group=None),
             # As the receivers' unit makes it. The program that removes files has to find it when it starts.
-            {
-                "path": DIRECTORY,
-                "state": "directory",
-                "mode": "0750",
-                "owner": "systemd-journal-remote",
-                "group": "systemd-journal",
-            },
-            {"path": NGINX_CONF, "content": nginx, **written},
+            doc.Directory(DIRECTORY, "0750", "systemd-journal-remote", "systemd-journal"),
+            doc.File(NGINX_CONF, nginx),
         ],
-        "units": [
+        units=[
             # It takes entries from everybody, by TLS and otherwise.
-            {"name": "systemd-journal-remote.socket", "enabled": False, "state": "stopped"},
-            {
-                "name": TARGET,
-                "enabled": True,
-                "state": "started",
-                "restart_on": [
-                    *(unit_path(name) for name in (TARGET, RECEIVER_SOCKET, RECEIVER)),
-                    "systemd-journal-remote",
-                ],
-            },
-            {"name": STORE, "enabled": True, "state": "started", "restart_on": [PROGRAM, SENDERS, unit_path(STORE)]},
-            {
-                "name": "nginx.service",
-                "enabled": True,
-                "state": "started",
+            doc.Unit.stopped("systemd-journal-remote.socket"),
+            doc.Unit.running(TARGET, [*map(unit_path, (TARGET, RECEIVER_SOCKET, RECEIVER)), "systemd-journal-remote"]),
+            doc.Unit.running(STORE, [PROGRAM, SENDERS, unit_path(STORE)]),
+            doc.Unit.running(
+                "nginx.service",
+                restart_on=[f"{TLS}/{certificate_files.AUTHORITY}", "nginx"],
                 # After a reload, requests that are under way come to their end. None of a former authority may.
-                "reload_on": [NGINX_CONF, f"{TLS}/*"],
-                "restart_on": [f"{TLS}/{certificate_files.AUTHORITY}", "nginx"],
-            },
+                reload_on=[NGINX_CONF, f"{TLS}/*"],
+            ),
         ],
-    }
+    )
 
 
-def _absent() -> Document:
+def _absent() -> doc.Document:
     units = (TARGET, RECEIVER_SOCKET, RECEIVER, STORE)
-    return {
-        "units": [
-            {"name": STORE, "enabled": False, "state": "stopped"},
-            {"name": TARGET, "enabled": False, "state": "stopped"},
+    return doc.Document(
+        units=[
+            doc.Unit.stopped(STORE),
+            doc.Unit.stopped(TARGET),
             # It goes on for other sites that it may have.
-            {"name": "nginx.service", "reload_on": [NGINX_CONF]},
+            doc.Unit("nginx.service", reload_on=[NGINX_CONF]),
         ],
-        "files": [
-            *({"path": path, "state": "absent"} for path in (NGINX_CONF, *map(unit_path, units), PROGRAM, SENDERS)),
+        files=[
+            *map(doc.Absent, (NGINX_CONF, *map(unit_path, units), PROGRAM, SENDERS)),
             *certificate_files.absent(TLS),
         ],
-    }
+    )

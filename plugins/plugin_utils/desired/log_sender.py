@@ -17,11 +17,12 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import ROOT_OWNS, size, wrong, wrong_files
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import size, wrong, wrong_files
 
 ROLE = "log_sender"
 TLS = "/etc/baremetal-gpu/log-sender"
@@ -56,7 +57,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         return Plan(problems=problems, parts=nothing)
     host = peers["host"]
     parts = {"certificates": [_wanted(params, host)], "files": site.files_of(host), "proof": ROLE}
-    return Plan(_present(params, peers) if params["certificates"].get("certificates") else {}, parts=parts)
+    return Plan(_present(params, peers) if params["certificates"].get("certificates") else doc.Document(), parts=parts)
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
@@ -86,16 +87,15 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _wanted(params: Mapping[str, Any], host: str) -> Document:
+def _wanted(params: Mapping[str, Any], host: str) -> dict[str, Any]:
     given = params["tls_files"]
-    row: Document = {"name": host, "names": [host]}
+    row = {"name": host, "names": [host]}
     return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
 
 
-def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
+def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> doc.Document:
     directory, server = str(params["metrics_directory"]), str(params["server"])
     url = f"https://{f'[{server}]' if ':' in server else server}:{peers['port']}"
-    written = {"mode": "0644", **ROOT_OWNS}
     metrics = f"{directory}/{METRICS}" if directory else ""
     texts = {
         JOURNALD_CONF: render(ROLE, "journald.conf.j2", spool=params["spool"]),
@@ -112,38 +112,33 @@ def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         ),
     }
     directories = [path.rpartition("/")[0] for path in (PROGRAM, TLS, JOURNALD_CONF, UPLOAD_CONF, DROP_IN)]
-    return {
-        "packages": [{"name": "systemd-journal-remote"}],
-        "files": [
-            *({"path": path, "state": "directory", "mode": "0755", **ROOT_OWNS} for path in directories),
-            {"path": PROGRAM, "content": bundle("logs.spool"), "mode": "0755", **ROOT_OWNS},
+    return doc.Document(
+        packages=[doc.Package("systemd-journal-remote")],
+        files=[
+            *map(doc.Directory, directories),
+            doc.File(PROGRAM, bundle("logs.spool"), "0755"),
             *textfile.directory(directory),
             *certificate_files.present(TLS, params["certificates"], peers["host"]),
-            *({"path": path, "content": text, **written} for path, text in texts.items()),
+            *(doc.File(path, text) for path, text in texts.items()),
         ],
-        "units": [
-            {"name": "systemd-journald.service", "state": "started", "restart_on": [JOURNALD_CONF]},
-            {
-                "name": UPLOAD,
-                "enabled": True,
-                "state": "started",
-                "restart_on": [UPLOAD_CONF, DROP_IN, f"{TLS}/*", "systemd-journal-remote"],
-            },
-            {"name": SPOOL, "enabled": True, "state": "started", "restart_on": [PROGRAM, SPOOL_UNIT]},
+        units=[
+            doc.Unit("systemd-journald.service", state="started", restart_on=[JOURNALD_CONF]),
+            doc.Unit.running(UPLOAD, [UPLOAD_CONF, DROP_IN, f"{TLS}/*", "systemd-journal-remote"]),
+            doc.Unit.running(SPOOL, [PROGRAM, SPOOL_UNIT]),
         ],
-        "proofs": [{"name": ROLE, "what": "that a message arrives at the log host"}],
-    }
+        proofs=[doc.Proof(ROLE, "that a message arrives at the log host")],
+    )
 
 
-def _absent() -> Document:
+def _absent() -> doc.Document:
     """The cursor stays: a host that sends again goes on where it ended."""
     paths = (UPLOAD_CONF, DROP_IN, JOURNALD_CONF, SPOOL_UNIT, PROGRAM, STATE)
-    return {
-        "units": [
-            {"name": SPOOL, "enabled": False, "state": "stopped"},
-            {"name": UPLOAD, "enabled": False, "state": "stopped"},
-            {"name": "systemd-journald.service", "state": "started", "restart_on": [JOURNALD_CONF]},
+    return doc.Document(
+        units=[
+            doc.Unit.stopped(SPOOL),
+            doc.Unit.stopped(UPLOAD),
+            doc.Unit("systemd-journald.service", state="started", restart_on=[JOURNALD_CONF]),
         ],
-        "files": [*({"path": path, "state": "absent"} for path in paths), *certificate_files.absent(TLS)],
-        "proofs": [{"name": ROLE, "state": "absent"}],
-    }
+        files=[*map(doc.Absent, paths), *certificate_files.absent(TLS)],
+        proofs=[doc.Proof(ROLE, state="absent")],
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.mesos_master import outside_group
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
@@ -73,7 +74,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     }
     if params["state"] == "absent":
         paths = (UNIT_PATH, ENVIRONMENT, SECRET, TLS, AUTHORITY, "/opt/marathon")
-        return Plan(mesos_common.without(UNIT, mesos_common.absent(*paths)), parts=parts)
+        return Plan(mesos_common.without(UNIT, paths), parts=parts)
     node = peers["hostvars"][common.host].get("marathon_node")
     if node is None or not common.has_certificates():
         return Plan(parts=parts)
@@ -99,7 +100,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         stamp=STAMP,
         command=" ".join(command) if in_container else mesos_common.escaped(command),
     )
-    files = [*planned["files"], mesos_common.owned(UNIT_PATH, "0644", content=unit)]
+    files = [*planned["files"], doc.File(UNIT_PATH, unit)]
     return Plan(common.present(UNIT, sources, files), parts=parts)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import common as mesos_common
@@ -70,7 +71,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if params["state"] == "absent":
         paths = [CHECK, UNIT_PATH, ENVIRONMENT, CREDENTIAL, TLS, AUTHORITY]
         checkpoint = [params["work_dir"]] if common.host in params["purge"] else []
-        return Plan(mesos_common.without(UNIT, mesos_common.absent(*paths, *checkpoint)), parts=parts)
+        return Plan(mesos_common.without(UNIT, [*paths, *checkpoint]), parts=parts)
     node = peers["hostvars"][common.host].get("mesos_agent_node")
     if node is None or not common.has_certificates():
         return Plan(parts=parts)
@@ -103,20 +104,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         stamp=STAMP,
         command=mesos_common.escaped(command),
     )
-    check = mesos_common.owned(CHECK, "0644", content=mesos_common.text_of("mesos_agent", "agent_gpus.py"))
-    files = [
-        *_above(params["work_dir"]),
-        *([check] if gpus else []),
-        *planned["files"],
-        mesos_common.owned(UNIT_PATH, "0644", content=unit),
-    ]
+    check = doc.File(CHECK, mesos_common.text_of("mesos_agent", "agent_gpus.py"))
+    files = [*_above(params["work_dir"]), *([check] if gpus else []), *planned["files"], doc.File(UNIT_PATH, unit)]
     old_agents = mesos_common.OLD_AGENTS.get(common.params["flavour"], [])
     return Plan(common.present(UNIT, [source], files, old_agents), parts=parts)
 
 
-def _above(work_dir: str) -> list[dict[str, Any]]:
+def _above(work_dir: str) -> list[doc.Directory]:
     """The directory that the agent shares with the master. Whose it is can put another in the place of root's."""
-    return [mesos_common.owned(STATE, "0755", state="directory")] if work_dir.startswith(f"{STATE}/") else []
+    return [doc.Directory(STATE)] if work_dir.startswith(f"{STATE}/") else []
 
 
 def _settings(

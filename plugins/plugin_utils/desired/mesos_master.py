@@ -11,6 +11,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import common as mesos_common
@@ -64,7 +65,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if params["state"] == "absent":
         paths = [UNIT_PATH, ENVIRONMENT, ZOOKEEPER, CREDENTIALS, TLS, AUTHORITY, ACLS]
         registry = [params["work_dir"]] if common.host in params["purge"] else []
-        return Plan(mesos_common.without(UNIT, mesos_common.absent(*paths, *registry)), parts=parts)
+        return Plan(mesos_common.without(UNIT, [*paths, *registry]), parts=parts)
     node = peers["hostvars"][common.host].get("mesos_master_node")
     if node is None or not common.has_certificates():
         return Plan(parts=parts)
@@ -96,7 +97,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         stamp=STAMP,
         command=" ".join(command) if in_container else mesos_common.escaped(command),
     )
-    files = [*planned["files"], mesos_common.owned(UNIT_PATH, "0644", content=unit)]
+    files = [*planned["files"], doc.File(UNIT_PATH, unit)]
     return Plan(common.present(UNIT, [source], files), parts=parts)
 
 

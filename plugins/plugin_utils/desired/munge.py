@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 KEY = "/etc/munge/munge.key"
@@ -28,11 +29,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         )
         return Plan(problems=(problem,))
     return Plan(
-        {
-            "packages": [{"name": "munge"}],
-            "files": [
-                {"path": KEY, "content": key, "mode": "0400", "owner": "munge", "group": "munge", "sensitive": True}
-            ],
-            "units": [{"name": "munge.service", "enabled": True, "state": "started", "restart_on": [KEY, "munge"]}],
-        }
+        doc.Document(
+            packages=[doc.Package("munge")],
+            files=[doc.File(KEY, key, "0400", "munge", "munge", sensitive=True)],
+            units=[doc.Unit.running("munge.service", restart_on=[KEY, "munge"])],
+        )
     )

@@ -14,14 +14,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.homes.mounts import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import users as home_users
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.mount_units import unit_name
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
-    ROOT_OWNS,
-    bracketed,
-    unit_path,
-    wrong,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import bracketed, unit_path, wrong
 
 ROLE = "nfs_homes"
 NFS, LOCAL = "nfs", "local"
@@ -87,9 +83,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             {"path": path, "uid": home["uid"], "gid": home["gid"], "kinds": kinds}
             for path, home in zip(mounts, present, strict=False)
         ],
-        "server": _keeper(params, facts, peers, root) if keeps and not problems else {},
+        "server": _keeper(params, facts, peers, root).plain if keeps and not problems else {},
     }
-    return Plan({} if problems else _client(params, facts, peers, mounts), tuple(problems), parts)
+    return Plan(doc.Document() if problems else _client(params, facts, peers, mounts), tuple(problems), parts)
 
 
 def _problems(
@@ -168,7 +164,7 @@ def _clients(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(map(str, [*own, *params["clients"]])))
 
 
-def _keeper(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any], root: str) -> Document:
+def _keeper(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any], root: str) -> doc.Document:
     """A host that keeps homes: their directory, what deletes removed ones, and what exports them."""
     mount = facts["mount"] if facts["mount"] not in ("", "/") else ""
     days, place = int(params["removed_days"]), f"{root}/{REMOVED}"
@@ -179,21 +175,18 @@ def _keeper(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         unit_path(service): render(ROLE, f"{service}.j2", root=root, place=place, mount=mount, minutes=days * 1440),
         unit_path(timer): render(ROLE, f"{timer}.j2"),
     }
-    units: list[Document] = [{"name": timer, "enabled": True, "state": "started"}]
-    files: list[Document] = []
+    units = [doc.Unit.running(timer)]
+    files: list[doc.Entry] = []
     if is_server:
-        files = [{"path": path, "state": "directory", "mode": "0755", **ROOT_OWNS} for path in _directories()]
-        files.append({"path": root, "state": "directory", "mode": "0711", **ROOT_OWNS})
+        files = [*map(doc.Directory, _directories()), doc.Directory(root, "0711")]
         clients = [f"[{one}]" if one.count(":") > 1 and "/" not in one else one for one in _clients(params, peers)]
         rights = f"(rw,sync,root_squash,sec=sys,no_subtree_check{f',mountpoint={mount}' if mount else ''})"
         texts[EXPORTS] = render(ROLE, "exports.j2", root=root, clients=[f"{one}{rights}" for one in clients])
         texts[CONF] = render(ROLE, "nfs.conf.j2", only=bool(params["only_v4"]))
-        units.append(
-            {"name": SERVER, "enabled": True, "state": "started", "restart_on": [CONF], "reload_on": [EXPORTS]}
-        )
-    files += [{"path": path, "content": text, "mode": "0644", **ROOT_OWNS} for path, text in texts.items()]
-    packages = [{"name": name} for name in server if is_server or (name == "quota" and params["quota"])]
-    return {"packages": packages, "files": files, "units": units}
+        units.append(doc.Unit.running(SERVER, restart_on=[CONF], reload_on=[EXPORTS]))
+    files += [doc.File(path, text) for path, text in texts.items()]
+    packages = [doc.Package(name) for name in server if is_server or (name == "quota" and params["quota"])]
+    return doc.Document(packages=packages, files=files, units=units)
 
 
 def _directories() -> list[str]:
@@ -202,7 +195,7 @@ def _directories() -> list[str]:
 
 def _client(
     params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any], paths: Sequence[str]
-) -> Document:
+) -> doc.Document:
     """The mounts of a host. What earlier runs wrote and nothing lists any more goes."""
     keeps = peers["host"] in peers["servers"]
     server = bracketed(str(params["server"] or peers["address"]))
@@ -210,8 +203,8 @@ def _client(
     host = facts["host"] or {"automount": False, "written": []}
     # What is on the host's own disk is there from the boot on.
     automount = host["automount"] and not keeps
-    files: list[Document] = []
-    units: list[Document] = []
+    files: list[doc.Entry] = []
+    units: list[doc.Unit] = []
     listed = set()
     for path in paths:
         source = f"{params['export']}/{path.rpartition('/')[2]}"
@@ -223,16 +216,11 @@ def _client(
             texts["automount"] = render(ROLE, "home.automount.j2", **values)
         for kind, text in texts.items():
             place = unit_path(unit_name(path, kind))
-            files.append({"path": place, "content": text, "mode": "0644", **ROOT_OWNS})
+            files.append(doc.File(place, text))
             listed.add(place)
-        name = unit_name(path, "automount" if automount else "mount")
-        units.append({"name": name, "enabled": True, "state": "started"})
+        units.append(doc.Unit.running(unit_name(path, "automount" if automount else "mount")))
     # The automount first, or a look at it would mount it again.
     for place in sorted(set(host["written"]) - listed):
-        units.append({"name": place.rpartition("/")[2], "enabled": False, "state": "stopped"})
-        files.append({"path": place, "state": "absent"})
-    return {
-        "packages": [{"name": name} for name in packages] if paths and not keeps else [],
-        "files": files,
-        "units": units,
-    }
+        units.append(doc.Unit.stopped(place.rpartition("/")[2]))
+        files.append(doc.Absent(place))
+    return doc.Document(packages=[*map(doc.Package, packages)] if paths and not keeps else [], files=files, units=units)

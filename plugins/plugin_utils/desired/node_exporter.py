@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import portal as told
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal, zookeeper
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import host_exporter, settings, tls
@@ -22,7 +23,6 @@ ARGUMENTS = f"/etc/default/{PACKAGE}"
 WEB = "/etc/prometheus/node-exporter-web.yml"
 # Where Debian's package reads metrics of other programs.
 TEXTFILES = "/var/lib/prometheus/node-exporter"
-ROOT_OWNS = {"owner": "root", "group": "root"}
 # By default whatever is mounted below /mnt and /media is left out, too, and people mount disks there.
 NOT_DISKS = (
     "--collector.filesystem.mount-points-exclude="
@@ -47,35 +47,21 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         return Plan(problems=problems)
     has_tls = params["tls"] == "required"
     words = [f"--web.listen-address={params['listen']}", NOT_DISKS, *([f"--web.config.file={WEB}"] if has_tls else [])]
-    host = host_exporter.document(more)
+    files, units = host_exporter.files_and_units(more)
     certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
     return Plan(
-        {
-            "packages": [{"name": PACKAGE}],
-            "files": [
+        doc.Document(
+            packages=[doc.Package(PACKAGE)],
+            files=[
                 # Before the package, which starts the daemon at once, on all addresses.
-                {
-                    "path": ARGUMENTS,
-                    "content": settings.arguments(ROLE, words),
-                    "mode": "0644",
-                    "early": True,
-                    **ROOT_OWNS,
-                },
-                {"path": "/etc/prometheus", "state": "directory", "mode": "0755", **ROOT_OWNS},
+                doc.File(ARGUMENTS, settings.arguments(ROLE, words), early=True),
+                doc.Directory("/etc/prometheus"),
                 *certificates,
-                *([{"path": WEB, "content": _web(), "mode": "0644", **ROOT_OWNS}] if has_tls else []),
-                *host["files"],
+                *([doc.File(WEB, _web())] if has_tls else []),
+                *files,
             ],
-            "units": [
-                {
-                    "name": UNIT,
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [ARGUMENTS, WEB, tls.AUTHORITY, PACKAGE],
-                },
-                *host["units"],
-            ],
-        }
+            units=[doc.Unit.running(UNIT, [ARGUMENTS, WEB, tls.AUTHORITY, PACKAGE]), *units],
+        )
     )
 
 
@@ -126,14 +112,10 @@ def _web() -> str:
     )
 
 
-def _absent(has_prometheus: bool) -> dict[str, Any]:
-    host = host_exporter.document({"directory": TEXTFILES})
-    return {
-        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}, *host["units"]],
-        "packages": [{"name": PACKAGE, "state": "absent"}],
-        "files": [
-            *({"path": path, "state": "absent"} for path in (WEB, ARGUMENTS)),
-            *([] if has_prometheus else tls.absent()),
-            *host["files"],
-        ],
-    }
+def _absent(has_prometheus: bool) -> doc.Document:
+    files, units = host_exporter.files_and_units({"directory": TEXTFILES})
+    return doc.Document(
+        units=[doc.Unit.stopped(UNIT), *units],
+        packages=[doc.Package(PACKAGE, "absent")],
+        files=[doc.Absent(WEB), doc.Absent(ARGUMENTS), *([] if has_prometheus else tls.absent()), *files],
+    )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 FILE = "/etc/modprobe.d/baremetal-gpu-nouveau.conf"
 BLACKLIST = """# Written by baremetal.gpu; changes are overwritten.
@@ -27,14 +28,14 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     return Plan(_blacklisted() if params["state"] == "blacklisted" else _allowed(), parts={"file": FILE})
 
 
-def _blacklisted() -> Document:
-    return {
-        "files": [{"path": FILE, "mode": "0644", "owner": "root", "group": "root", "content": BLACKLIST}],
-        "initramfs": {"rebuild_on": [FILE]},
+def _blacklisted() -> doc.Document:
+    return doc.Document(
+        files=[doc.File(FILE, BLACKLIST)],
+        initramfs=doc.Initramfs([FILE]),
         # A module that is in use now is gone after a reboot.
-        "kernel_modules": [{"name": "nouveau", "state": "unloaded", "required": False}],
-    }
+        kernel_modules=[doc.KernelModule("nouveau", "unloaded", required=False)],
+    )
 
 
-def _allowed() -> Document:
-    return {"files": [{"path": FILE, "state": "absent"}], "initramfs": {"rebuild_on": [FILE]}}
+def _allowed() -> doc.Document:
+    return doc.Document(files=[doc.Absent(FILE)], initramfs=doc.Initramfs([FILE]))

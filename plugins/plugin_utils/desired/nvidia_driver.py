@@ -13,17 +13,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from posixpath import dirname
-from typing import Any
+from typing import Any, Literal
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.nvidia_repository import (
     has_repository,
     nvidia_repository,
 )
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan, built_in
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan, built_in
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_packages import (
     driver_packages,
     kernel_packages,
@@ -81,26 +83,18 @@ UNATTENDED_TEXT = "\n".join(
         "};\n",
     ]
 )
-# The daemon gives up root before it opens the GPUs, so it cannot make their device files itself, and none exist yet
-# when it starts right after the module was loaded.
-PERSISTENCE_TEXT = rf"""# {WRITTEN}
-[Service]
-# 255 is nvidiactl.
-ExecStartPre=-+/bin/sh -c 'for minor in 255 $(sed -n "s/^Device Minor:[[:space:]]*//p" \
-    /proc/driver/nvidia/gpus/*/information); do nvidia-modprobe -c "$$minor"; done'
-"""
 # Which stream of the module dnf takes; the file is dnf's own and in the form that dnf writes.
 STREAM_TEXT = "[nvidia-driver]\nname=nvidia-driver\nprofiles=\nstate=enabled\nstream={branch}-{kind}\n"
 _VERSION = re.compile(r"[0-9]{3}\.[0-9]{2,3}(\.[0-9]{2,3})?")
 
 # What must be stopped and unloaded before NVIDIA's installer can replace the loaded driver.
-UNLOAD: Document = {
-    "units": [{"name": name, "state": "stopped"} for name in HOLDERS],
-    "kernel_modules": [
-        *({"name": name, "state": "unloaded"} for name in MODULES[:-1]),
-        {"name": "nvidia", "state": "unloaded", "devices": DEVICES, "units": HOLDERS},
+UNLOAD = doc.Document(
+    units=[doc.Unit(name, state="stopped") for name in HOLDERS],
+    kernel_modules=[
+        *(doc.KernelModule(name, "unloaded") for name in MODULES[:-1]),
+        doc.KernelModule("nvidia", "unloaded", devices=DEVICES, units=HOLDERS),
     ],
-}
+)
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -145,20 +139,20 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 def _plan(
     way: str,
-    document: Document | None = None,
+    document: doc.Document | None = None,
     problems: Sequence[Problem] = (),
     check: bool = True,
-    finished: Document | None = None,
-    runfile: Document | None = None,
+    finished: doc.Document | None = None,
+    runfile: Mapping[str, Any] | None = None,
 ) -> Plan:
     parts = {
         "check": check,
-        "finished": finished,
+        "finished": finished and finished.plain,
         "way": way,
         "runfile": runfile or {},
         "settings": dirname(PERSISTENCE),
     }
-    return Plan(document or {}, tuple(problems), parts)
+    return Plan(document or doc.Document(), tuple(problems), parts)
 
 
 class _Driver:
@@ -266,30 +260,31 @@ class _Driver:
 
     # Packages and where they come from -------------------------------------------------------------------------------
 
-    def _repositories(self) -> list[Document]:
-        repositories: list[Document] = []
+    def _repositories(self) -> list[doc.Repository]:
+        repositories: list[doc.Repository] = []
         if self.family["components"]:
             suites = [self.codename, f"{self.codename}-updates", f"{self.codename}-security"]
             components = self.family["components"]
-            repositories.append({"name": "baremetal-gpu-components", "extend": suites, "components": components})
+            repositories.append(doc.Repository("baremetal-gpu-components", extend=suites, components=components))
         if self.from_nvidia:
             repositories.append(nvidia_repository(self.params, self.system["repository"], self.machine, self.apt))
         return repositories
 
-    def _pins(self) -> list[Document]:
+    def _pins(self) -> list[doc.Pin]:
         if not self.apt:
             return []
+        is_pinned = self.params["state"] == "present" and self.from_nvidia
         return [
-            {
-                "name": "baremetal-gpu-nvidia",
-                "state": "present" if self.params["state"] == "present" and self.from_nvidia else "absent",
-                "package": "*nvidia* libcuda1 libcudadebugger1",
-                "pin": f"version {self.version}",
-                "priority": 1001,
-            }
+            doc.Pin(
+                "baremetal-gpu-nvidia",
+                "present" if is_pinned else "absent",
+                package="*nvidia* libcuda1 libcudadebugger1",
+                pin=f"version {self.version}",
+                priority=1001,
+            )
         ]
 
-    def _driver_packages(self) -> list[Document]:
+    def _driver_packages(self) -> list[doc.Package]:
         """Raises Refused where the system has no such driver."""
         if self.method == "runfile":
             return []
@@ -306,91 +301,76 @@ class _Driver:
             self.subnet_manager,
         )
 
-    def _build_packages(self) -> list[Document]:
+    def _build_packages(self) -> list[doc.Package]:
         """Headers of the kernels, and what the module is built with."""
-        headers = [
-            {**row, "kernels": self.params["kernels"]} if "{kernel}" in row["name"] else row
-            for row in self.family["headers"]
-        ]
-        return [*headers, *self.family["runfile_build" if self.method == "runfile" else "build"]]
+        rows = [*self.family["headers"], *self.family["runfile_build" if self.method == "runfile" else "build"]]
+        kernels = self.params["kernels"]
+        return [doc.Package(**row, kernels=kernels if "{kernel}" in row["name"] else None) for row in rows]
 
     # Documents -------------------------------------------------------------------------------------------------------
 
-    def document(self) -> Document:
-        return {
-            "repositories": self._repositories(),
-            "pins": self._pins(),
-            "packages": [*self._driver_packages(), *self._build_packages(), *self.params["extra_packages"]],
-            "files": self._files(),
-            "dkms": [{"name": "nvidia*", "kernels": self.params["kernels"], **self._dkms_version()}],
-            "kernel_modules": self._kernel_modules() if self._is("load") else [],
-            "units": self._units(),
-        }
-
-    def _dkms_version(self) -> Document:
+    def document(self) -> doc.Document:
         version = self.runfile_version() if self.method == "runfile" else self.version
-        return {"version": version} if version else {}
+        return doc.Document(
+            repositories=self._repositories(),
+            pins=self._pins(),
+            packages=[*self._driver_packages(), *self._build_packages(), *self.params["extra_packages"]],
+            files=self._files(),
+            dkms=[doc.Dkms("nvidia*", version or None, self.params["kernels"])],
+            kernel_modules=self._kernel_modules() if self._is("load") else [],
+            units=self._units(),
+        )
 
-    def _files(self) -> list[Document]:
+    def _files(self) -> list[doc.Entry]:
         persistence, stream = self._is("persistence"), self.system.get("modular") and self.from_nvidia
         kind = "open" if self.flavour == "open" else "dkms"
         return [
             _file(LOAD, LOAD_TEXT + ("ib_umad\n" if self.subnet_manager else ""), self._is("load")),
-            *([{"path": dirname(PERSISTENCE), "state": "directory", "mode": "0755"}] if persistence else []),
+            *([doc.Directory(dirname(PERSISTENCE), owner=None, group=None)] if persistence else []),
             # The directory may hold settings of the operator's own.
-            _file(PERSISTENCE, PERSISTENCE_TEXT, persistence),
+            _file(PERSISTENCE, render(ROLE, "persistence.conf.j2"), persistence),
             # Held, and left alone by unattended upgrades.
             *([_file(UNATTENDED, UNATTENDED_TEXT, self._is("hold"))] if self.apt else []),
-            *(
-                [{**_file(STREAM, STREAM_TEXT.format(branch=self.branch, kind=kind), True), "early": True}]
-                if stream
-                else []
-            ),
+            *([_file(STREAM, STREAM_TEXT.format(branch=self.branch, kind=kind), True, early=True)] if stream else []),
         ]
 
-    def _kernel_modules(self) -> list[Document]:
+    def _kernel_modules(self) -> list[doc.KernelModule]:
         return [
-            {
-                "name": "nvidia",
-                "state": "loaded",
+            doc.KernelModule(
+                "nvidia",
+                "loaded",
                 # The version that is installed, or libraries and module do not go together.
-                "current": True,
-                "unload_first": list(MODULES[:-1]),
-                "devices": DEVICES,
-                "units": HOLDERS,
-                "packages": kernel_packages(self.schemes),
-            },
-            {"name": "nvidia_uvm", "state": "loaded"},
+                current=True,
+                unload_first=list(MODULES[:-1]),
+                devices=DEVICES,
+                units=HOLDERS,
+                packages=kernel_packages(self.schemes),
+            ),
+            doc.KernelModule("nvidia_uvm", "loaded"),
             # The subnet manager talks to the bridges through it.
-            *([{"name": "ib_umad", "state": "loaded"}] if self.subnet_manager else []),
+            *([doc.KernelModule("ib_umad", "loaded")] if self.subnet_manager else []),
         ]
 
-    def _units(self) -> list[Document]:
+    def _units(self) -> list[doc.Unit]:
         running = self._is("persistence")
-        persistence = {
-            "name": "nvidia-persistenced.service",
-            "enabled": running,
-            "state": "started" if running else "stopped",
-            "restart_on": [PERSISTENCE],
-        }
-        fabric_manager = {"name": "nvidia-fabricmanager.service", "enabled": True, "state": "started"}
-        return [persistence, *([fabric_manager] if self.fabric_manager else [])]
+        state: Literal["started", "stopped"] = "started" if running else "stopped"
+        return [
+            doc.Unit("nvidia-persistenced.service", running, state, restart_on=[PERSISTENCE]),
+            *([doc.Unit.running("nvidia-fabricmanager.service")] if self.fabric_manager else []),
+        ]
 
-    def document_absent(self) -> Document:
+    def document_absent(self) -> doc.Document:
         paths = [LOAD, UNATTENDED, RUNFILE, PERSISTENCE]
         if self.system.get("modular") and self.from_nvidia:
             paths.append(STREAM)
-        return {
-            "packages": no_driver_packages(self.schemes, self.system),
-            "pins": self._pins(),
-            "files": [{"path": path, "state": "absent"} for path in paths],
+        return doc.Document(
+            packages=no_driver_packages(self.schemes, self.system),
+            pins=self._pins(),
+            files=[*map(doc.Absent, paths)],
             # They hold the GPUs open, and go with their packages.
-            "units": [
-                {"name": f"{name}.service", "enabled": False, "state": "stopped"}
-                for name in ("nvidia-persistenced", "nvidia-fabricmanager")
-            ],
-            "kernel_modules": [{"name": name, "state": "unloaded", "required": False} for name in MODULES],
-        }
+            units=[*map(doc.Unit.stopped, ("nvidia-persistenced.service", "nvidia-fabricmanager.service"))],
+            kernel_modules=[doc.KernelModule(name, "unloaded", required=False) for name in MODULES],
+        )
 
     # NVIDIA's installer ----------------------------------------------------------------------------------------------
 
@@ -400,29 +380,24 @@ class _Driver:
         match = _VERSION.search(f"{self.params['runfile_url']}{self.params['runfile_path']}")
         return match[0] if match else ""
 
-    def runfile(self) -> Document:
+    def runfile(self) -> dict[str, Any]:
         version = self.runfile_version()
-        source = "url" if self.params["runfile_url"] else "source"
+        sha256, url = self.params["runfile_sha256"], self.params["runfile_url"]
+        place = {"url": url} if url else {"source": self.params["runfile_path"]}
         installed = (self.gpu.get("driver") or {}).get("installed") or ""
         return {
             "version": version,
             # The installer replaces an older driver of its own.
             "due": installed != version,
-            "desired": {
-                "repositories": self._repositories(),
-                "packages": [*self._build_packages(), *no_driver_packages(self.schemes, self.system)],
-                "files": [
-                    {"path": dirname(RUNFILE), "state": "directory", "mode": "0755", "early": True},
-                    {
-                        "path": RUNFILE,
-                        "mode": "0700",
-                        "early": True,
-                        "sha256": self.params["runfile_sha256"],
-                        source: self.params["runfile_url"] or self.params["runfile_path"],
-                    },
+            "desired": doc.Document(
+                repositories=self._repositories(),
+                packages=[*self._build_packages(), *no_driver_packages(self.schemes, self.system)],
+                files=[
+                    doc.Directory(dirname(RUNFILE), owner=None, group=None, early=True),
+                    doc.File(RUNFILE, None, "0700", None, None, sha256=sha256, early=True, **place),
                 ],
-            },
-            "unload": UNLOAD,
+            ).plain,
+            "unload": UNLOAD.plain,
             # No questions, and X is left alone.
             "command": [
                 "/bin/sh",
@@ -439,5 +414,5 @@ class _Driver:
         }
 
 
-def _file(path: str, content: str, present: bool) -> Document:
-    return {"path": path, "mode": "0644", "content": content} if present else {"path": path, "state": "absent"}
+def _file(path: str, content: str, present: bool, early: bool | None = None) -> doc.Entry:
+    return doc.File(path, content, owner=None, group=None, early=early) if present else doc.Absent(path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 # NVIDIA's names of machines.
@@ -23,25 +23,19 @@ def has_repository(machine: str) -> bool:
     return machine in MACHINES
 
 
-def nvidia_repository(params: Mapping[str, Any], directory: str, machine: str, apt: bool) -> Document:
+def nvidia_repository(params: Mapping[str, Any], directory: str, machine: str, apt: bool) -> doc.Repository:
     """The item of a role with the parameters `repo_url`, `repo_options` and `repo_key_*`.
 
     :param directory: NVIDIA's name of the operating system.
     """
     url = params["repo_url"] or f"{REPOSITORIES}/{directory}/{MACHINES.get(machine, '')}/"
-    item: Document = {
-        "name": "nvidia-cuda",
-        "uris": [url],
-        "suites": ["/"],
-        "baseurl": url,
-        "options": params["repo_options"],
-    }
+    key = None
     if params["repo_key_sha256"]:
         source = "path" if params["repo_key_path"] else "url"
         keyrings = "/etc/apt/keyrings" if apt else "/etc/pki/rpm-gpg"
-        item["key"] = {
+        key = {
             "dest": f"{keyrings}/nvidia-cuda.asc",
             "sha256": params["repo_key_sha256"],
             source: params[f"repo_key_{source}"],
         }
-    return item
+    return doc.Repository("nvidia-cuda", uris=[url], suites=["/"], baseurl=url, options=params["repo_options"], key=key)

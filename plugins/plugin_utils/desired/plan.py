@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as typed
 
+# What a planner gives that is not typed yet; see document.py.
 Document = dict[str, Any]
 
 
@@ -18,14 +21,20 @@ Document = dict[str, Any]
 class Plan:
     """The plan of one role for one host.
 
-    :ivar desired: the desired document (see the module host_drift_info); empty where there are problems.
+    :ivar document: the desired document; empty where there are problems.
     :ivar problems: why the variables or the facts of the host do not give a document.
     :ivar parts: what else the tasks of the role read, by name.
     """
 
-    desired: Document = field(default_factory=dict)
+    document: typed.Document | Document = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     parts: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def desired(self) -> dict[str, Any]:
+        """The document as the module host_drift_info takes it."""
+        document = self.document
+        return document.plain if isinstance(document, typed.Document) else typed.plain(document)
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as templates read it."""
@@ -38,6 +47,9 @@ class Plan:
 
 def built_in(value: Any) -> Any:
     """A copy of nested data in dicts and lists of Python: those of Ansible look for templates at each access."""
+    # Most are words, for which a question for a Mapping takes long.
+    if isinstance(value, (str, int)):
+        return value
     if isinstance(value, Mapping):
         return {key: built_in(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

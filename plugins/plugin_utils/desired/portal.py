@@ -44,6 +44,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils import (
 )
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import have_left
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import plain
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.user_software import PACKAGE, available
@@ -162,7 +163,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         in_session = what == SESSION_WHEELS or params["scheduler"] == DOCKER
         parts |= {
             "install": _absent_files(params, where, what, in_session),
-            "service": _absent_units() if what == HUB_WHEELS else {},
+            "service": plain(_absent_units()) if what == HUB_WHEELS else {},
         }
         return Plan(parts=parts)
     rows = wheels(str(facts.get("python")), what)
@@ -183,7 +184,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if what == HUB_WHEELS:
         parts["certificates"] = [_wanted(params, peers)]
         ready = params["certificates"].get("certificates") and params["proxy_token"]
-        parts["service"] = _service(params, peers, where, _requirements(rows)) if ready else {}
+        parts["service"] = plain(_service(params, peers, where, _requirements(rows))) if ready else {}
     return Plan(parts=parts)
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan, built_in
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan, built_in
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules, settings, targets, tls
+
+Row = dict[str, Any]
 
 ROLE = "prometheus"
 UNIT = "prometheus.service"
@@ -81,43 +84,32 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     has_tls = params["node_tls"] == "required"
     certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
     page = Path(ROLES, ROLE, "files", "gpu.html").read_text(encoding="utf-8")
-    own = {"owner": "root", "group": "root", "mode": "0644"}
     rule_files = {f"{RULES}/{name}": text for name, text in rules.rule_files(params["docs_url"]).items()}
     return Plan(
-        {
-            "packages": [{"name": "prometheus"}],
-            "files": [
-                {"path": ARGUMENTS, "content": settings.arguments(ROLE, _words(params)), "early": True, **own},
-                *({"path": path, "state": "directory", **own, "mode": "0755"} for path in _DIRECTORIES),
+        doc.Document(
+            packages=[doc.Package("prometheus")],
+            files=[
+                doc.File(ARGUMENTS, settings.arguments(ROLE, _words(params)), early=True),
+                *map(doc.Directory, _DIRECTORIES),
                 *certificates,
-                *({"path": path, "content": text, **own} for path, text in rule_files.items()),
+                *(doc.File(path, text) for path, text in rule_files.items()),
                 *(
-                    {"path": f"{TARGETS}/{job}.json", "content": targets.text(map(targets.entry, hosts)), **own}
+                    doc.File(f"{TARGETS}/{job}.json", targets.text(map(targets.entry, hosts)))
                     for job, hosts in by_job.items()
                 ),
-                {"path": PAGE, "state": "absent"}
-                if _portal_shows_gpus(peers)
-                else {"path": PAGE, "content": page, **own},
-                {
-                    "path": CONFIG,
-                    "content": settings.yaml_text(ROLE, _config(params, peers["host"])),
+                doc.Absent(PAGE) if _portal_shows_gpus(peers) else doc.File(PAGE, page),
+                doc.File(
+                    CONFIG,
+                    settings.yaml_text(ROLE, _config(params, peers["host"])),
                     # Those of the operator may have passwords.
-                    "owner": "root",
-                    "group": tls.GROUP,
-                    "mode": "0640",
-                    "sensitive": bool(params["remote_write"] or params["scrape_configs"]),
-                    "validate": "promtool check config --syntax-only %s",
-                },
+                    "0640",
+                    group=tls.GROUP,
+                    sensitive=bool(params["remote_write"] or params["scrape_configs"]),
+                    validate="promtool check config --syntax-only %s",
+                ),
             ],
-            "units": [
-                {
-                    "name": UNIT,
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [ARGUMENTS, CONFIG, f"{RULES}/*", tls.AUTHORITY, "prometheus"],
-                }
-            ],
-        },
+            units=[doc.Unit.running(UNIT, [ARGUMENTS, CONFIG, f"{RULES}/*", tls.AUTHORITY, "prometheus"])],
+        ),
         parts={"url": f"http://{params['listen']}"},
     )
 
@@ -157,7 +149,7 @@ def _hosts(params: Mapping[str, Any], peers: Mapping[str, Any]) -> tuple[list[ta
     )
 
 
-def _config(params: Mapping[str, Any], host: str) -> Document:
+def _config(params: Mapping[str, Any], host: str) -> Row:
     alertmanager = params["alertmanager"]
     return {
         "global": {
@@ -195,8 +187,8 @@ def _config(params: Mapping[str, Any], host: str) -> Document:
     }
 
 
-def _of_nodes(job: str, params: Mapping[str, Any], **more: Any) -> Document:
-    found: Document = {"job_name": job, "file_sd_configs": [{"files": [f"{TARGETS}/{job}.json"]}], **BOUNDS, **more}
+def _of_nodes(job: str, params: Mapping[str, Any], **more: Any) -> Row:
+    found: Row = {"job_name": job, "file_sd_configs": [{"files": [f"{TARGETS}/{job}.json"]}], **BOUNDS, **more}
     if params["node_tls"] == "required":
         found |= {
             "scheme": "https",
@@ -205,12 +197,12 @@ def _of_nodes(job: str, params: Mapping[str, Any], **more: Any) -> Document:
     return found
 
 
-def _drop(label: str, metrics: str) -> Document:
+def _drop(label: str, metrics: str) -> Row:
     """A rule that drops metrics of targets without a label."""
     return {"source_labels": [label, "__name__"], "regex": f";({metrics})", "action": "drop"}
 
 
-def _here(job: str, address: str, host: str) -> Document:
+def _here(job: str, address: str, host: str) -> Row:
     return {"job_name": job, "static_configs": [{"targets": [address], "labels": {"host": host}}]}
 
 
@@ -256,15 +248,15 @@ def _server_problems(servers: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-def _absent(has_exporter: bool) -> Document:
+def _absent(has_exporter: bool) -> doc.Document:
     """The data stays."""
-    return {
-        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
-        "packages": [{"name": "prometheus", "state": "absent"}],
-        "files": [
-            *({"path": path, "state": "absent"} for path in (PAGE, CONFIG, ARGUMENTS)),
+    return doc.Document(
+        units=[doc.Unit.stopped(UNIT)],
+        packages=[doc.Package("prometheus", "absent")],
+        files=[
+            *map(doc.Absent, (PAGE, CONFIG, ARGUMENTS)),
             *([] if has_exporter else tls.absent()),
-            *({"path": f"{RULES}/{name}", "state": "absent"} for name in rules.rule_files()),
-            *({"path": f"{TARGETS}/{job}.json", "state": "absent"} for job in JOBS),
+            *(doc.Absent(f"{RULES}/{name}") for name in rules.rule_files()),
+            *(doc.Absent(f"{TARGETS}/{job}.json") for job in JOBS),
         ],
-    }
+    )

@@ -20,14 +20,14 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import have_left
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nginx import no_default_site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry import site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry.site import CATALOGUE, PART
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
-    ROOT_OWNS,
     bracketed,
     size,
     unit_path,
@@ -58,7 +58,7 @@ WRITE_DROP_IN = "/etc/systemd/system/baremetal-gpu-registry@write.service.d/bare
 RECORD = "/var/lib/baremetal-gpu-registry/collected"
 METRICS = "baremetal_gpu_registry.prom"
 # The package starts a registry that everybody can reach, on the port that is nginx' here.
-OWN_UNIT = {"path": "/etc/systemd/system/docker-registry.service", "state": "link", "src": "/dev/null", "early": True}
+OWN_UNIT = doc.Link("/etc/systemd/system/docker-registry.service", "/dev/null", early=True)
 
 _DIGEST = "sha(?:256:[0-9a-f]{64}|512:[0-9a-f]{128})"
 # A higher cost would keep nginx from its other requests.
@@ -107,7 +107,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "url": f"https://{bracketed(_own_address(params))}:{params['port']}/v2/",
     }
     is_ready = params["certificates"].get("certificates") and params["hashes"]
-    return Plan(_present(params, peers["host"]) if is_ready else {}, parts=parts)
+    return Plan(_present(params, peers["host"]) if is_ready else doc.Document(), parts=parts)
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
@@ -247,9 +247,9 @@ def _gone(params: Mapping[str, Any]) -> list[str]:
     return caches if present else [READ, WRITE, *caches]
 
 
-def _wanted(params: Mapping[str, Any], host: str) -> Document:
+def _wanted(params: Mapping[str, Any], host: str) -> dict[str, Any]:
     given = params["tls_files"]
-    row: Document = {"name": host, "names": site.names(host, params["name"], params["names"])}
+    row = {"name": host, "names": site.names(host, params["name"], params["names"])}
     return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
 
 
@@ -429,108 +429,66 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _owned(path: str) -> Document:
-    """A directory of the registry's account."""
-    owner = {"owner": "docker-registry", "group": "docker-registry"}
-    return {"path": path, "state": "directory", "mode": "0700", **owner}
-
-
-def _present(params: Mapping[str, Any], host: str) -> Document:
-    written = {"mode": "0644", **ROOT_OWNS}
+def _present(params: Mapping[str, Any], host: str) -> doc.Document:
     registries = configurations(params)
     gone = _gone(params)
     backup = str(params["backup_path"])
-    return {
-        "packages": [{"name": "nginx"}, {"name": "docker-registry"}],
-        "files": [
+    account = "docker-registry"
+    return doc.Document(
+        packages=[doc.Package("nginx"), doc.Package("docker-registry")],
+        files=[
             OWN_UNIT,
-            {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+            doc.Directory("/etc/baremetal-gpu"),
             *certificate_files.present(DIRECTORY, params["certificates"], host),
-            {
-                "path": HTPASSWD,
-                "content": _users(params),
-                "owner": "root",
-                "group": "www-data",
-                "mode": "0640",
-                "sensitive": True,
-            },
-            {
-                "path": OWN_REQUESTS,
-                "content": _own_requests(params, host),
-                "mode": "0600",
-                "sensitive": True,
-                **ROOT_OWNS,
-            },
+            doc.File(HTPASSWD, _users(params), "0640", group="www-data", sensitive=True),
+            doc.File(OWN_REQUESTS, _own_requests(params, host), "0600", sensitive=True),
             *(
-                {
-                    "path": f"{DIRECTORY}/{name}.yml",
-                    "content": text,
-                    "owner": "root",
-                    "group": "docker-registry",
-                    "mode": "0640",
-                    "sensitive": "password:" in text,
-                }
+                doc.File(f"{DIRECTORY}/{name}.yml", text, "0640", group=account, sensitive="password:" in text)
                 for name, text in registries.items()
             ),
-            *map(_owned, [*_storage(params), *([backup] if backup else [])]),
-            *({"path": f"{DIRECTORY}/{name}.yml", "state": "absent"} for name in gone),
-            {"path": LIMITS, "content": _limits(params, host), **written},
-            {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
-            {"path": PROGRAM, "content": bundle("registry.store"), "mode": "0755", **ROOT_OWNS},
+            *(doc.Directory(path, "0700", account, account) for path in (*_storage(params), backup) if path),
+            *(doc.Absent(f"{DIRECTORY}/{name}.yml") for name in gone),
+            doc.File(LIMITS, _limits(params, host)),
+            doc.Directory(PROGRAM.rpartition("/")[0]),
+            doc.File(PROGRAM, bundle("registry.store"), "0755"),
             *textfile.directory(str(params["metrics_directory"])),
-            {"path": WRITE_DROP_IN.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
-            *({"path": path, "content": text, **written} for path, text in _texts(params).items()),
-            *(
-                {"path": unit_path(f"{BACKUP}.{kind}"), "state": "absent"}
-                for kind in ("service", "timer")
-                if not backup
-            ),
-            {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
-            {"path": "/etc/nginx/sites-enabled", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
+            doc.Directory(WRITE_DROP_IN.rpartition("/")[0]),
+            *(doc.File(path, text) for path, text in _texts(params).items()),
+            *(doc.Absent(unit_path(f"{BACKUP}.{kind}")) for kind in ("service", "timer") if not backup),
+            doc.Directory("/etc/nginx", early=True),
+            doc.Directory("/etc/nginx/sites-enabled", early=True),
             no_default_site(ROLE),
-            {"path": NGINX_CONF, "content": nginx(params, host), **written},
+            doc.File(NGINX_CONF, nginx(params, host)),
         ],
-        "units": [
-            {"name": "docker-registry.service", "state": "stopped"},
-            *({"name": instance(name), "enabled": False, "state": "stopped"} for name in gone),
-            *(
-                {
-                    "name": instance(name),
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [
-                        f"{DIRECTORY}/{name}.yml",
-                        unit_path(UNIT),
-                        *([WRITE_DROP_IN] if name == WRITE else []),
-                        "docker-registry",
-                    ],
-                }
-                for name in registries
-            ),
-            {"name": STORE, "enabled": True, "state": "started", "restart_on": [PROGRAM, unit_path(STORE)]},
+        units=[
+            doc.Unit("docker-registry.service", state="stopped"),
+            *(doc.Unit.stopped(instance(name)) for name in gone),
+            *(doc.Unit.running(instance(name), _restart_on(name)) for name in registries),
+            doc.Unit.running(STORE, [PROGRAM, unit_path(STORE)]),
             _timer(COLLECT, True),
             _timer(UPLOADS, True),
             _timer(BACKUP, bool(backup)),
-            {
-                "name": "nginx.service",
-                "enabled": True,
-                "state": "started",
+            doc.Unit.running(
+                "nginx.service",
+                restart_on=["nginx"],
                 # It reads the file of users at every request. After a reload, pushes under way come to their end.
-                "reload_on": [NGINX_CONF, OWN_REQUESTS, f"{DIRECTORY}/*.pem"],
-                "restart_on": ["nginx"],
-            },
+                reload_on=[NGINX_CONF, OWN_REQUESTS, f"{DIRECTORY}/*.pem"],
+            ),
         ],
-    }
+    )
 
 
-def _timer(name: str, is_wanted: bool) -> Document:
+def _restart_on(name: str) -> list[str]:
+    drop_in = [WRITE_DROP_IN] if name == WRITE else []
+    return [f"{DIRECTORY}/{name}.yml", unit_path(UNIT), *drop_in, "docker-registry"]
+
+
+def _timer(name: str, is_wanted: bool) -> doc.Unit:
     timer = f"{name}.timer"
-    if not is_wanted:
-        return {"name": timer, "enabled": False, "state": "stopped"}
-    return {"name": timer, "enabled": True, "state": "started", "restart_on": [unit_path(timer)]}
+    return doc.Unit.running(timer, [unit_path(timer)]) if is_wanted else doc.Unit.stopped(timer)
 
 
-def _absent(params: Mapping[str, Any], is_purged: bool) -> Document:
+def _absent(params: Mapping[str, Any], is_purged: bool) -> doc.Document:
     """The unit of the package stays masked: it would let everybody in."""
     names = _gone(params)
     services = [*map(instance, names), STORE, *(f"{name}.service" for name in TIMED)]
@@ -546,12 +504,12 @@ def _absent(params: Mapping[str, Any], is_purged: bool) -> Document:
         *(f"{DIRECTORY}/{name}.yml" for name in names),
         *(f"{path}/docker" for path in _storage(params) if is_purged),
     ]
-    return {
-        "units": [
+    return doc.Document(
+        units=[
             *(_timer(name, False) for name in TIMED),
-            *({"name": name, "enabled": False, "state": "stopped"} for name in services),
+            *map(doc.Unit.stopped, services),
             # It goes on for other sites that it may have.
-            {"name": "nginx.service", "reload_on": [NGINX_CONF]},
+            doc.Unit("nginx.service", reload_on=[NGINX_CONF]),
         ],
-        "files": [*({"path": path, "state": "absent"} for path in paths), *certificate_files.absent(DIRECTORY)],
-    }
+        files=[*map(doc.Absent, paths), *certificate_files.absent(DIRECTORY)],
+    )

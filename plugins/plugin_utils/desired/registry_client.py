@@ -10,16 +10,14 @@ own, those of other registries stay, and nothing is restarted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry import site
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
-    ROOT_OWNS,
-    bracketed,
-    wrong,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import bracketed, wrong
 
 ROLE = "registry_client"
 # The authority for whatever else asks the registry, such as skopeo by --cert-dir.
@@ -51,7 +49,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if problems:
         return Plan(problems=problems, parts=parts)
     parts["url"] = f"https://{addresses[0]}/v2/"
-    document = _present(params, addresses) if params["certificates"].get("authority") else {}
+    document = _present(params, addresses) if params["certificates"].get("authority") else doc.Document()
     return Plan(document, parts=parts)
 
 
@@ -91,38 +89,29 @@ def _hosts_toml(address: str) -> str:
     )
 
 
-def _present(params: Mapping[str, Any], addresses: list[str]) -> Document:
+def _present(params: Mapping[str, Any], addresses: list[str]) -> doc.Document:
     authority = params["certificates"]["authority"]
-    trusted = {"source": authority["path"], "sha256": authority["sha256"], "mode": "0644", **ROOT_OWNS}
-    files: list[Document] = [
-        {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
-        {"path": DIRECTORY, "state": "directory", "mode": "0755", **ROOT_OWNS},
-        {"path": AUTHORITY, **trusted},
-    ]
+    trusted = doc.File(AUTHORITY, source=authority["path"], sha256=authority["sha256"])
+    files: list[doc.Entry] = [doc.Directory("/etc/baremetal-gpu"), doc.Directory(DIRECTORY), trusted]
     for engine, (above, _authority) in ENGINES.items():
         wanted = engine in params["engines"]
         # Of the engine; it may have other rights there.
-        files += [{"path": path, "state": "directory"} for path in above if wanted]
+        files += [doc.Directory(path, mode=None, owner=None, group=None) for path in above if wanted]
         for address in addresses:
             if wanted:
-                files.append({"path": f"{above[-1]}/{address}", "state": "directory", "mode": "0755", **ROOT_OWNS})
+                files.append(doc.Directory(f"{above[-1]}/{address}"))
             for path in _files(engine, address):
                 if not wanted:
-                    files.append({"path": path, "state": "absent"})
+                    files.append(doc.Absent(path))
                 elif path.endswith(HOSTS_TOML):
-                    files.append({"path": path, "content": _hosts_toml(address), "mode": "0644", **ROOT_OWNS})
+                    files.append(doc.File(path, _hosts_toml(address)))
                 else:
-                    files.append({"path": path, **trusted})
-    return {
-        "files": files,
-        "proofs": [{"name": ROLE, "what": "that the registry is reached and its certificate is trusted"}],
-    }
+                    files.append(replace(trusted, path=path))
+    proof = doc.Proof(ROLE, "that the registry is reached and its certificate is trusted")
+    return doc.Document(files=files, proofs=[proof])
 
 
-def _absent(addresses: list[str]) -> Document:
+def _absent(addresses: list[str]) -> doc.Document:
     """Directories stay, for what others may have put there."""
     paths = [path for engine in ENGINES for address in addresses for path in _files(engine, address)]
-    return {
-        "files": [{"path": path, "state": "absent"} for path in (*paths, AUTHORITY)],
-        "proofs": [{"name": ROLE, "state": "absent"}],
-    }
+    return doc.Document(files=[*map(doc.Absent, (*paths, AUTHORITY))], proofs=[doc.Proof(ROLE, state="absent")])

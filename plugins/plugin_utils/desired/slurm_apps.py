@@ -18,6 +18,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.marathon_apps import QUERY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
@@ -168,7 +169,7 @@ def packages(params: Mapping[str, Any], host: str) -> Plan:
             draft.refuse(f"{draft.name('packages')} has {name!r}", "give names of packages")
     if draft.problems:
         return Plan(problems=tuple(draft.problems))
-    return Plan({"packages": [{"name": name} for name in wanted]})
+    return Plan(doc.Document(packages=[*map(doc.Package, wanted)]))
 
 
 def _has(node: Mapping[str, Any], kind: str) -> bool:

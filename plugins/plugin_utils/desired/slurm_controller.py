@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, jwt, metrics, units
 
@@ -40,34 +41,24 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     keys = [jwt.key_file("slurmctld", key)] if cluster["has_rest"] else []
     state = cluster["state"]
     paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES if cluster[name]}
-    # Before the packages: what they start at once would wait for it.
-    written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
     return Plan(
-        {
-            "packages": [
-                {"name": "slurmctld"},
-                {"name": "slurm-client"},
-                *([{"name": jwt.PACKAGE}] if keys else []),
-            ],
-            "files": [
-                {"path": DIRECTORY, "state": "directory", "mode": "0755", "early": True},
-                *({"path": path, "content": cluster[name], **written} for name, path in paths.items()),
+        doc.Document(
+            packages=[*map(doc.Package, ("slurmctld", "slurm-client", *([jwt.PACKAGE] if keys else [])))],
+            files=[
+                # Before the packages: what they start at once would wait for it.
+                doc.Directory(DIRECTORY, owner=None, group=None, early=True),
+                *(doc.File(path, cluster[name], early=True) for name, path in paths.items()),
                 *keys,
-                *({"path": path, "state": "absent"} for path in _former(peers["has"], paths.values())),
+                *map(doc.Absent, _former(peers["has"], paths.values())),
                 *units.drop_in("slurm_controller", SLURMCTLD, _mounted(state["path"], state["mount"]) if state else ""),
-                *([_state_directory(state["path"])] if state else []),
+                *([doc.Directory(state["path"], "0700", "slurm", "slurm")] if state else []),
                 *metrics.files(params),
             ],
-            "units": [
-                {
-                    "name": SLURMCTLD,
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [*paths.values(), *(one["path"] for one in keys), "slurmctld"],
-                },
+            units=[
+                doc.Unit.running(SLURMCTLD, [*paths.values(), *(one.path for one in keys), "slurmctld"]),
                 metrics.unit(params),
             ],
-        }
+        )
     )
 
 
@@ -76,10 +67,6 @@ def _former(has: Iterable[Mapping[str, Any]], wanted: Iterable[str]) -> list[str
     head = conf.HEAD.format(role="slurm_controller").encode()
     found = [str(row["item"]) for row in has if base64.b64decode(row.get("content") or "").startswith(head)]
     return sorted(set(found) - set(wanted))
-
-
-def _state_directory(path: str) -> dict[str, Any]:
-    return {"path": path, "state": "directory", "mode": "0700", "owner": "slurm", "group": "slurm"}
 
 
 def _mounted(path: str, mount: str) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
 
 SLURMDBD = "slurmdbd.service"
@@ -22,10 +23,7 @@ SETTINGS = {
     "StorageUser": "slurm",
     "StorageLoc": "slurm_acct_db",
 }
-DATABASE: Document = {
-    "packages": [{"name": "mariadb-server"}],
-    "units": [{"name": "mariadb.service", "enabled": True, "state": "started"}],
-}
+DATABASE = doc.Document(packages=[doc.Package("mariadb-server")], units=[doc.Unit.running("mariadb.service")])
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -45,28 +43,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     settings |= {str(key): str(value) for key, value in params["options"].items()}
     lines = ["# Written by Ansible (baremetal.gpu.slurm_database). Changes made here are lost."]
     lines += [f"{key}={value}" for key, value in settings.items()]
-    document = {
-        "packages": [{"name": "slurmdbd"}, *([{"name": jwt.PACKAGE}] if keys else [])],
-        "files": [
-            {"path": "/etc/slurm", "state": "directory", "mode": "0755"},
+    document = doc.Document(
+        packages=[doc.Package("slurmdbd"), *([doc.Package(jwt.PACKAGE)] if keys else [])],
+        files=[
+            doc.Directory("/etc/slurm", owner=None, group=None),
             # slurmdbd refuses one that others may read.
-            {
-                "path": CONFIG,
-                "content": "\n".join(lines) + "\n",
-                "mode": "0600",
-                "owner": "slurm",
-                "group": "slurm",
-            },
+            doc.File(CONFIG, "\n".join(lines) + "\n", "0600", "slurm", "slurm"),
             *keys,
             *units.drop_in("slurm_database", SLURMDBD),
         ],
-        "units": [
-            {
-                "name": SLURMDBD,
-                "enabled": True,
-                "state": "started",
-                "restart_on": [CONFIG, *(one["path"] for one in keys), "slurmdbd"],
-            }
-        ],
-    }
-    return Plan(document, parts={"database": DATABASE})
+        units=[doc.Unit.running(SLURMDBD, [CONFIG, *(one.path for one in keys), "slurmdbd"])],
+    )
+    return Plan(document, parts={"database": DATABASE.plain})

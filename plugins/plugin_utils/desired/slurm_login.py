@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 
@@ -17,17 +18,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param peers: ``cluster``, the plan of slurm_common.
     """
     return Plan(
-        {
-            "packages": [{"name": "slurm-client"}],
-            "files": [
-                {"path": "/etc/slurm", "state": "directory", "mode": "0755"},
-                {
-                    "path": "/etc/slurm/slurm.conf",
-                    "content": peers["cluster"]["slurm_conf"],
-                    "mode": "0644",
-                    "owner": "root",
-                    "group": "root",
-                },
+        doc.Document(
+            packages=[doc.Package("slurm-client")],
+            files=[
+                doc.Directory("/etc/slurm", owner=None, group=None),
+                doc.File("/etc/slurm/slurm.conf", peers["cluster"]["slurm_conf"]),
             ],
-        }
+        )
     )

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
@@ -37,35 +38,19 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     socket, url = _socket(listen), _url(listen)
     if not socket and not url:
         return Plan(problems=(_refused(listen),))
-    # Before the package, which starts slurmrestd at once, on all addresses.
-    written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
+    sockets = SOCKETS.rpartition("/")[2] if socket else ""
+    sections = render(ROLE, "slurmrestd.conf.j2", config=CONFIG, listen=listen, socket_directory=sockets)
     return Plan(
-        {
-            "packages": [{"name": "slurmrestd"}, {"name": jwt.PACKAGE}],
-            "files": [
-                {"path": "/etc/slurm", "state": "directory", "mode": "0755", "early": True},
-                {"path": CONFIG, "content": peers["cluster"]["slurm_conf"], **written},
-                *units.drop_in(
-                    ROLE,
-                    SLURMRESTD,
-                    render(
-                        ROLE,
-                        "slurmrestd.conf.j2",
-                        config=CONFIG,
-                        listen=listen,
-                        socket_directory=SOCKETS.rpartition("/")[2] if socket else "",
-                    ),
-                ),
+        doc.Document(
+            packages=[doc.Package("slurmrestd"), doc.Package(jwt.PACKAGE)],
+            # Before the package, which starts slurmrestd at once, on all addresses.
+            files=[
+                doc.Directory("/etc/slurm", owner=None, group=None, early=True),
+                doc.File(CONFIG, peers["cluster"]["slurm_conf"], early=True),
+                *units.drop_in(ROLE, SLURMRESTD, sections),
             ],
-            "units": [
-                {
-                    "name": SLURMRESTD,
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [CONFIG, units.path(SLURMRESTD), "slurmrestd"],
-                }
-            ],
-        },
+            units=[doc.Unit.running(SLURMRESTD, [CONFIG, units.path(SLURMRESTD), "slurmrestd"])],
+        ),
         parts={"url": url or "http://localhost", "socket": socket},
     )
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -22,11 +22,16 @@ def render(role: str, name: str, /, **values: Any) -> str:
 
     :raises jinja2.UndefinedError: the template uses a value that is not among `values`.
     """
-    return _templates(role).get_template(name).render(values)
+    return _template(role, name).render(values)
 
 
 @cache
-def _templates(role: str) -> Environment:
+def _template(role: str, name: str) -> Template:
+    return _environment(role).get_template(name)
+
+
+@cache
+def _environment(role: str) -> Environment:
     # The files are text of configurations, not of pages.
     return Environment(
         loader=FileSystemLoader(ROLES / role / "templates"),

@@ -11,9 +11,10 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.user_software import DIRECTORY, MARK
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import ROOT_OWNS, wrong
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import wrong
 
 ROLE = "user_software"
 NAME = re.compile(r"[a-z0-9][a-z0-9_+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?", re.ASCII)
@@ -34,7 +35,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     problems = tuple(_problems(params, facts))
     rows = [row for row in (facts["software"] or {}).get("modules", ()) if NAME.fullmatch(row["name"])]
     parts = {
-        "modules": {} if problems else _modules(rows, (facts["software"] or {}).get("written", ())),
+        "modules": {} if problems else _modules(rows, (facts["software"] or {}).get("written", ())).plain,
         "asked": [*params["optional_packages"], *params["vendor_packages"]],
         "loaded": [row["name"] for row in rows],
     }
@@ -43,11 +44,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     there = available(facts["policy"])
     optional = [name for name in params["optional_packages"] if name in there]
     names = dict.fromkeys([*params["packages"], *optional, *params["vendor_packages"]])
-    document: Document = {
-        "repositories": params["repositories"],
-        "packages": [{"name": name} for name in names],
-    }
-    return Plan(document, parts=parts)
+    return Plan(doc.Document(repositories=params["repositories"], packages=[*map(doc.Package, names)]), parts=parts)
 
 
 def available(policy: Sequence[str]) -> set[str]:
@@ -82,7 +79,7 @@ def _problems(params: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[P
         yield wrong("user_software_vendor_packages", cause, ", ".join(missing), remedy)
 
 
-def _modules(rows: Sequence[Mapping[str, Any]], written: Sequence[str]) -> Document:
+def _modules(rows: Sequence[Mapping[str, Any]], written: Sequence[str]) -> doc.Document:
     """The module files of what is there; those of what is gone are removed."""
     texts = {}
     for row in rows:
@@ -92,13 +89,11 @@ def _modules(rows: Sequence[Mapping[str, Any]], written: Sequence[str]) -> Docum
             family = row["name"].partition("/")[0]
             texts[f"{DIRECTORY}/{family}/.modulerc.lua"] = render(ROLE, "modulerc.lua.j2", mark=MARK, name=row["name"])
     directories = sorted({DIRECTORY, *(path.rpartition("/")[0] for path in texts)})
-    document: Document = {
-        "files": [
-            *({"path": path, "state": "directory", "mode": "0755", **ROOT_OWNS} for path in directories if texts),
-            *({"path": path, "content": text, "mode": "0644", **ROOT_OWNS} for path, text in texts.items()),
-            *({"path": path, "state": "absent"} for path in written if path not in texts),
-        ]
-    }
-    if texts:
-        document["proofs"] = [{"name": PROOF, "what": "that each module can be loaded in a login shell"}]
-    return document
+    return doc.Document(
+        files=[
+            *(doc.Directory(path) for path in directories if texts),
+            *(doc.File(path, text) for path, text in texts.items()),
+            *(doc.Absent(path) for path in written if path not in texts),
+        ],
+        proofs=[doc.Proof(PROOF, "that each module can be loaded in a login shell")] if texts else None,
+    )

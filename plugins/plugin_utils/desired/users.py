@@ -10,8 +10,8 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.accounts import KEYS
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import ROOT_OWNS
 
 # Of what several files set, sshd takes the first.
 DROP_IN = "/etc/ssh/sshd_config.d/10-baremetal-gpu-keys.conf"
@@ -38,13 +38,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         for row in lists["accounts"]
     ]
     unit = facts["ssh_unit"]
-    document = {
-        "files": [
-            {"path": "/etc/ssh/sshd_config.d", "state": "directory", "mode": "0755", **ROOT_OWNS},
-            {"path": DROP_IN, "content": SETTING, "mode": "0644", **ROOT_OWNS},
-        ],
-        "units": [{"name": unit, "reload_on": [DROP_IN]}] if unit else [],
-    }
+    document = doc.Document(
+        files=[doc.Directory("/etc/ssh/sshd_config.d"), doc.File(DROP_IN, SETTING)],
+        units=[doc.Unit(unit, reload_on=[DROP_IN])] if unit else [],
+    )
     return Plan(document, tuple(problems), {"accounts": accounts})
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import conf as zookeeper_conf
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import zookeeper_ensemble
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 # The name is the one of Debian's zookeeperd, in whose place the unit comes where that is installed.
 UNIT = "zookeeper.service"
@@ -29,6 +30,7 @@ JAVA_PACKAGES = {"Debian": "default-jre-headless", "RedHat": "java-17-openjdk-he
 # slf4j-simple, which the package depends on, writes to the journal; without it nothing would be logged.
 PACKAGE_JARS = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"]
 PASSWORD = re.compile(r"[ -~]{8,}")
+OWNER = "zookeeper"
 
 SIMPLELOGGER = """\
 # Written by Ansible (baremetal.gpu.zookeeper). Changes made here are lost.
@@ -173,7 +175,7 @@ def _command(params: Mapping[str, Any], has_secrets: bool) -> list[str]:
 
 def _present(
     params: Mapping[str, Any], facts: Mapping[str, Any], shared: Mapping[str, Any], parts: Mapping[str, Any]
-) -> Document:
+) -> doc.Document:
     has_secrets = bool(params["users"]) or bool(str(params["quorum_password"]))
     directories = [path for path in (params["data_dir"], params["log_dir"]) if path]
     java = params["java_package"] or JAVA_PACKAGES.get(facts.get("os_family", ""), "")
@@ -188,71 +190,48 @@ def _present(
     files = [
         *_archive_files(params),
         *(_data_directory(path, directories) for path in directories),
-        {"path": "/etc/zookeeper", "state": "directory", "mode": "0755"},
-        {"path": CONFIG_DIR, "state": "directory", "mode": "0755", **_owned("root")},
-        {
-            "path": f"{params['data_dir']}/myid",
-            "content": f"{parts['id']}\n",
-            "mode": "0640",
-            **_owned("zookeeper"),
-        },
-        _file(CONFIG, zookeeper_conf.zoo_cfg(shared, parts["servers"])),
+        doc.Directory("/etc/zookeeper", owner=None, group=None),
+        doc.Directory(CONFIG_DIR),
+        doc.File(f"{params['data_dir']}/myid", f"{parts['id']}\n", "0640", OWNER, OWNER),
+        doc.File(CONFIG, zookeeper_conf.zoo_cfg(shared, parts["servers"])),
         # The log of the package, and below it that of the archive; both go to the journal.
-        _file(PACKAGE_LOG, SIMPLELOGGER),
-        _file(ARCHIVE_LOG, LOGBACK),
-        _file(UNIT_PATH, unit),
-        _jaas(params) if has_secrets else {"path": JAAS, "state": "absent"},
+        doc.File(PACKAGE_LOG, SIMPLELOGGER),
+        doc.File(ARCHIVE_LOG, LOGBACK),
+        doc.File(UNIT_PATH, unit),
+        _jaas(params) if has_secrets else doc.Absent(JAAS),
     ]
-    return {
+    return doc.Document(
         # Not zookeeperd: its scripts restart the server at every upgrade, whatever the others are doing.
-        "packages": [{"name": "zookeeper" if params["method"] == "package" else java}],
-        "files": files,
+        packages=[doc.Package("zookeeper" if params["method"] == "package" else java)],
+        files=files,
         # When it is started is the business of the next stage.
-        "units": [{"name": UNIT, "enabled": True}],
-    }
+        units=[doc.Unit(UNIT, enabled=True)],
+    )
 
 
-def _data_directory(path: str, others: Sequence[str]) -> dict[str, Any]:
-    item = {"path": path, "state": "directory", "mode": "0750", **_owned("zookeeper")}
+def _data_directory(path: str, others: Sequence[str]) -> doc.Directory:
     below = any(path.startswith(f"{other.rstrip('/')}/") for other in others)
     # Earlier versions made the directories above it ZooKeeper's too. One of these two stays its own.
-    return item if below else {**item, "reclaim": True}
+    return doc.Directory(path, "0750", OWNER, OWNER, reclaim=None if below else True)
 
 
-def _owned(user: str) -> dict[str, str]:
-    return {"owner": user, "group": user}
-
-
-def _file(path: str, content: str) -> dict[str, Any]:
-    return {"path": path, "content": content, "mode": "0644", **_owned("root")}
-
-
-def _jaas(params: Mapping[str, Any]) -> dict[str, Any]:
+def _jaas(params: Mapping[str, Any]) -> doc.File:
     content = zookeeper_conf.jaas(params["users"], str(params["quorum_password"]))
-    return {"path": JAAS, "content": content, "mode": "0600", **_owned("zookeeper"), "sensitive": True}
+    return doc.File(JAAS, content, "0600", OWNER, OWNER, sensitive=True)
 
 
-def _archive_files(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _archive_files(params: Mapping[str, Any]) -> list[doc.Entry]:
     if params["method"] != "archive":
         return []
-    url = params["archive_url"]
+    url, path = params["archive_url"], params["archive_path"]
     return [
-        {"path": ARCHIVE.rpartition("/")[0], "state": "directory", "mode": "0755"},
-        {
-            "path": ARCHIVE,
-            "sha256": params["archive_sha256"],
-            "mode": "0644",
-            **_owned("root"),
-            **({"url": url} if url else {"source": params["archive_path"]}),
-        },
+        doc.Directory(ARCHIVE.rpartition("/")[0], owner=None, group=None),
+        doc.File(ARCHIVE, sha256=params["archive_sha256"], url=url or None, source=None if url else path),
     ]
 
 
-def _absent(params: Mapping[str, Any], host: str) -> Document:
+def _absent(params: Mapping[str, Any], host: str) -> doc.Document:
     data = [path for path in (params["data_dir"], params["log_dir"]) if path]
     paths = [UNIT_PATH, CONFIG_DIR, ARCHIVE, "/opt/zookeeper", *(data if host in params["purge"] else [])]
-    return {
-        "packages": [{"name": "zookeeper", "state": "absent"}],
-        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
-        "files": [{"path": path, "state": "absent"} for path in paths],
-    }
+    package, unit = doc.Package("zookeeper", "absent"), doc.Unit.stopped(UNIT)
+    return doc.Document(packages=[package], units=[unit], files=[*map(doc.Absent, paths)])

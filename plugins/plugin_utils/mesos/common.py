@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import AGENT, MARATHON, OPERATOR, Row
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.members import members
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.tls import MODES
@@ -36,21 +36,12 @@ PACKAGES = {
     "clusterd": {"Debian": "aventer-mesos", "RedHat": "mesos"},
 }
 # Units of old packages that would run a second agent beside ours.
-OLD_AGENTS = {"apache": [{"name": "mesos-slave.service", "enabled": False, "state": "stopped"}]}
+OLD_AGENTS = {"apache": [doc.Unit.stopped("mesos-slave.service")]}
 SUFFIXES = {"archive": {"": ".tar.gz"}, "package": {"Debian": ".deb", "RedHat": ".rpm"}}
 # A package brings units of its own for programs that this host is not to run, a master with a quorum of 1 for one. They
 # start at its installation or at the next boot; without the settings of our roles they do not.
 GUARDED = {"mesos-master": "master", "mesos-agent": "agent", "marathon": "marathon"}
 MASTERS_PORT = 5050
-
-
-def owned(path: str, mode: str, **more: Any) -> Row:
-    """An item of root's in a desired document."""
-    return {"path": path, **more, "mode": mode, "owner": "root", "group": "root"}
-
-
-def absent(*paths: str) -> list[Row]:
-    return [{"path": path, "state": "absent"} for path in paths]
 
 
 @cache
@@ -180,8 +171,8 @@ class Common:
         return [f"{directory}-ca.pem", f"{directory}/certificate.pem", f"{directory}/key.pem"]
 
     def present(
-        self, unit: str, sources: Sequence[Row], files: Sequence[Row], other_units: Sequence[Row] = ()
-    ) -> Document:
+        self, unit: str, sources: Sequence[Row], files: Sequence[doc.Entry], other_units: Sequence[doc.Unit] = ()
+    ) -> doc.Document:
         """The document of a host with one program more."""
         repositories = [row for row in sources if row["method"] == "repository"]
         unique: list[Row] = []
@@ -189,16 +180,16 @@ class Common:
             if row["repository"] not in unique:
                 unique.append(row["repository"])
         packaged = any(row["method"] in ("package", "repository") for row in sources)
-        packages = [package for row in repositories for package in row["packages"]]
+        packages = [doc.Package(**package) for row in repositories for package in row["packages"]]
         if self.authenticated and needs_libraries(sources):
-            packages.append({"name": SASL.get(self.family, "")})
-        return {
-            "repositories": unique,
-            "packages": packages,
-            "files": [*(_guards() if packaged else []), *_directories(), *files],
+            packages.append(doc.Package(SASL.get(self.family, "")))
+        return doc.Document(
+            repositories=unique,
+            packages=packages,
+            files=[*(_guards() if packaged else []), *_directories(), *files],
             # When it is started is the business of the next stage.
-            "units": [{"name": unit, "enabled": True}, *other_units],
-        }
+            units=[doc.Unit(unit, enabled=True), *other_units],
+        )
 
 
 def needs_libraries(sources: Sequence[Row]) -> bool:
@@ -206,9 +197,9 @@ def needs_libraries(sources: Sequence[Row]) -> bool:
     return any(row["prefix"] == "mesos_common" and row["method"] != "image" for row in sources)
 
 
-def without(unit: str, files: Sequence[Row]) -> Document:
+def without(unit: str, paths: Sequence[str]) -> doc.Document:
     """The document of a host that loses a program."""
-    return {"units": [{"name": unit, "enabled": False, "state": "stopped"}], "files": list(files)}
+    return doc.Document(units=[doc.Unit.stopped(unit)], files=[*map(doc.Absent, paths)])
 
 
 def _pair(name: str, names: list[str], files: Mapping[str, Any], prefix: str) -> Row:
@@ -220,19 +211,19 @@ def _pair(name: str, names: list[str], files: Mapping[str, Any], prefix: str) ->
     }
 
 
-def _directories() -> list[Row]:
+def _directories() -> list[doc.Entry]:
     return [
-        *(owned(path, "0755", state="directory") for path in ("/etc/baremetal-gpu", CONFIG, STORE, LIBEXEC)),
-        owned(START, "0755", content=text_of("mesos_common", "mesos_program.sh")),
-        owned(SHOW, "0755", content=text_of("mesos_common", "mesos_show.sh")),
+        *map(doc.Directory, ("/etc/baremetal-gpu", CONFIG, STORE, LIBEXEC)),
+        doc.File(START, text_of("mesos_common", "mesos_program.sh"), "0755"),
+        doc.File(SHOW, text_of("mesos_common", "mesos_show.sh"), "0755"),
     ]
 
 
-def _guards() -> list[Row]:
-    items: list[Row] = []
+def _guards() -> list[doc.Entry]:
+    items: list[doc.Entry] = []
     for unit, settings in GUARDED.items():
         directory = f"/etc/systemd/system/{unit}.service.d"
-        condition = f"[Unit]\nConditionPathExists={CONFIG}/{settings}.env\n"
-        items.append({"path": directory, "state": "directory", "mode": "0755", "early": True})
-        items.append(owned(f"{directory}/baremetal-gpu.conf", "0644", content=condition, early=True))
+        condition = templates.render("mesos_common", "guard.conf.j2", settings=f"{CONFIG}/{settings}.env")
+        items.append(doc.Directory(directory, owner=None, group=None, early=True))
+        items.append(doc.File(f"{directory}/baremetal-gpu.conf", condition, early=True))
     return items

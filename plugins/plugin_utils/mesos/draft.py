@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import render as mesos_render
 
 Row = dict[str, Any]
@@ -37,7 +38,7 @@ class Draft:
         self.libprocess: dict[str, Any] = {}
         self.problems: list[Problem] = []
         self.remarks: list[str] = []
-        self.files: list[Row] = []
+        self.files: list[doc.Entry] = []
         self.joining: list[str] = []
 
     def attempt(self, make: Callable[[], Any]) -> Any:
@@ -56,8 +57,7 @@ class Draft:
 
     def file(self, path: str, content: str, mode: str, secret: bool) -> None:
         user = self.params["user"]
-        item = {"path": path, "content": content, "mode": mode, "owner": user, "group": user}
-        self.files.append({**item, "sensitive": True} if secret else item)
+        self.files.append(doc.File(path, content, mode, user, user, sensitive=secret or None))
 
     def refuse(self, cause: str, remedy: str, code: str = INVALID, subject: str = "", evidence: Any = "") -> None:
         """Note a problem; without a subject it is one of the host."""

@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import gpus_of
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import change as mesos_change
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import plan_agent as mesos_plan_agent
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import render as mesos_render
@@ -162,9 +163,8 @@ def _source(draft: Draft, source: Mapping[str, Any]) -> None:
             draft.refuse(f"method {method} needs one of {prefix}_url and {prefix}_path", "set one of them")
         if not re.fullmatch(r"[0-9a-fA-F]{64}", checksum, re.ASCII):
             draft.refuse(f"{prefix}_sha256 is {checksum!r}", "give the SHA-256 of the file, 64 hex digits")
-        place = {"url": source["url"]} if source["url"] else {"source": source["path"]}
-        item = {"path": source["file"], "sha256": checksum.lower(), "mode": "0644", "owner": "root", "group": "root"}
-        draft.files.append({**item, **place})
+        url, path = source["url"] or None, source["path"]
+        draft.files.append(doc.File(source["file"], sha256=checksum.lower(), url=url, source=None if url else path))
     elif method == "repository" and not source["repository"]:
         draft.refuse(f"{prefix}_repository is empty", "describe the repository, or take another method")
     elif method == "image":

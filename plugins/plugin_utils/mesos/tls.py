@@ -18,9 +18,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tls_mode
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import problem
-
-Row = dict[str, Any]
 
 MODES = ("off", "downgrade", "required")
 OPPOSITE = {"off": "required", "required": "off"}
@@ -66,39 +65,29 @@ def executor_variables(mode: str, directory: str, version: str) -> str:
     return json.dumps(libprocess(mode, directory, version, EXECUTOR), sort_keys=True)
 
 
-def files(program: str, tls: Mapping[str, Any], certificates: Mapping[str, Any], user: str, host: str) -> list[Row]:
+def files(
+    program: str, tls: Mapping[str, Any], certificates: Mapping[str, Any], user: str, host: str
+) -> list[doc.Entry]:
     """Items of a desired document. Tasks of the group `tls.group` may read what is for executors."""
     group = tls["group"] if program == "agent" else user
     directory = tls["directory"]
-    own = {"owner": user, "group": user}
     authority = certificates["authority"]
-    items: list[Row] = [
+    items: list[doc.Entry] = [
         # Root's, since others write here: who owns a directory can lead its names elsewhere.
-        {"path": directory, "state": "directory", "mode": "0750", "owner": "root", "group": group},
-        {
-            "path": directory + CA,
-            "source": authority["path"],
-            "sha256": authority["sha256"],
-            "mode": "0644",
-            "owner": "root",
-            "group": "root",
-        },
+        doc.Directory(directory, "0750", group=group),
+        doc.File(directory + CA, source=authority["path"], sha256=authority["sha256"]),
     ]
-    pairs = [("", host, {**own, "mode": "0600"})]
+    pairs = [("", host, "0600", user)]
     if program == "agent":
-        pairs.append((EXECUTOR, f"{host}-executor", {"owner": user, "group": group, "mode": "0640"}))
-    for prefix, name, rights in pairs:
+        pairs.append((EXECUTOR, f"{host}-executor", "0640", group))
+    for prefix, name, mode, readers in pairs:
         if name not in certificates["certificates"]:
             raise Refused(f"{name} has no certificate", "add the host to the group mesos_agents")
         told = certificates["certificates"][name]
-        items.append(_file(directory, prefix + CERTIFICATE, told["certificate"], told["certificate_sha256"], rights))
-        key = _file(directory, prefix + KEY, told["key"], told["key_sha256"], rights)
-        items.append({**key, "sensitive": True})
+        for file, kind, sensitive in ((CERTIFICATE, "certificate", None), (KEY, "key", True)):
+            path, source, sha256 = os.path.join(directory, prefix + file), told[kind], told[f"{kind}_sha256"]
+            items.append(doc.File(path, None, mode, user, readers, source=source, sha256=sha256, sensitive=sensitive))
     return items
-
-
-def _file(directory: str, name: str, source: str, sha256: str, rights: Mapping[str, str]) -> Row:
-    return {"path": os.path.join(directory, name), "source": source, "sha256": sha256, **rights}
 
 
 def given_twice(variables: Iterable[str], flags: Mapping[str, Any], tls: Mapping[str, Any]) -> list[Problem]:

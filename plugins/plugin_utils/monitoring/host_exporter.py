@@ -13,9 +13,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json im
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import exporter
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
+ROLE = "node_exporter"
 PROGRAM = "/usr/libexec/baremetal-gpu/host-metrics"
 COMMAND = f"/usr/local/bin/{exporter.NAME}"
 CONFIG = exporter.CONFIG
@@ -27,68 +29,6 @@ INTERVAL_S = 60
 PARTS = ("certificates", "zookeeper", "homes", "portal")
 # Those that talk to servers of the host.
 ON_NETWORK = {"zookeeper", "portal"}
-ROOT_OWNS = {"owner": "root", "group": "root"}
-HEAD = "# Written by Ansible (baremetal.gpu). Changes made here are lost.\n"
-SERVICE_UNIT = (
-    HEAD
-    + """\
-[Unit]
-Description=Metrics of certificates, ZooKeeper, homes and the portal of this host
-
-[Service]
-Type=oneshot
-ExecStart={python} -I {program} --textfile {textfile}
-SyslogIdentifier={name}
-# Longer than all parts may take together.
-TimeoutStartSec=150
-# A child that hangs in the kernel does not end; nobody is to wait for it.
-KillMode=process
-MemoryMax=256M
-
-# What was told, and locks that such a child keeps.
-RuntimeDirectory={name}
-RuntimeDirectoryMode=0700
-RuntimeDirectoryPreserve=yes
-ReadWritePaths={directory}
-
-# It reads certificates and homes that are not root's, and writes one file.
-CapabilityBoundingSet=CAP_DAC_READ_SEARCH
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=read-only
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectClock=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-ProtectControlGroups=yes
-RestrictAddressFamilies={families}
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-MemoryDenyWriteExecute=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-"""
-)
-TIMER_UNIT = (
-    HEAD
-    + """\
-[Unit]
-Description=Metrics of certificates, ZooKeeper, homes and the portal of this host
-
-[Timer]
-OnActiveSec=5s
-OnUnitActiveSec={interval}s
-AccuracySec=5s
-
-[Install]
-WantedBy=timers.target
-"""
-)
 
 
 def problems(settings: Mapping[str, Any], prefix: str) -> Iterator[Problem]:
@@ -113,8 +53,8 @@ def problems(settings: Mapping[str, Any], prefix: str) -> Iterator[Problem]:
             yield Problem("wrong_setting", f"{prefix}{name}", str(why), remedy="give what the role's README says")
 
 
-def document(settings: Mapping[str, Any]) -> Document:
-    """The files and the units, to be put into a desired document.
+def files_and_units(settings: Mapping[str, Any]) -> tuple[list[doc.Entry], list[doc.Unit]]:
+    """What a desired document gets.
 
     Settings; an empty part does not run, and without any there is no program:
 
@@ -131,11 +71,10 @@ def document(settings: Mapping[str, Any]) -> Document:
     path = f"{directory}/{FILE}"
     if not directory or not config:
         paths = [TIMER_PATH, SERVICE_PATH, COMMAND, PROGRAM, CONFIG, *([path] if directory else [])]
-        return {
-            "files": [{"path": one, "state": "absent"} for one in paths],
-            "units": [{"name": TIMER, "enabled": False, "state": "stopped"}],
-        }
-    service = SERVICE_UNIT.format(
+        return [*map(doc.Absent, paths)], [doc.Unit.stopped(TIMER)]
+    service = render(
+        ROLE,
+        f"{SERVICE}.j2",
         python=settings.get("python") or "/usr/bin/python3",
         program=PROGRAM,
         name=exporter.NAME,
@@ -143,29 +82,14 @@ def document(settings: Mapping[str, Any]) -> Document:
         textfile=path,
         families="AF_UNIX AF_INET AF_INET6" if ON_NETWORK & set(config) else "AF_UNIX",
     )
-    timer = TIMER_UNIT.format(interval=settings.get("interval_s", INTERVAL_S))
-    return {
-        "files": [
-            {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
-            {"path": CONFIG.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
-            *textfile.directory(directory),
-            {"path": PROGRAM, "content": bundle("monitoring.exporter"), "mode": "0755", **ROOT_OWNS},
-            {"path": COMMAND, "state": "link", "src": PROGRAM},
-            _text(CONFIG, f"{json.dumps(config, indent=2, sort_keys=True)}\n"),
-            _text(SERVICE_PATH, service),
-            _text(TIMER_PATH, timer),
-        ],
-        # A timer that starts looks at once.
-        "units": [
-            {
-                "name": TIMER,
-                "enabled": True,
-                "state": "started",
-                "restart_on": [PROGRAM, CONFIG, SERVICE_PATH, TIMER_PATH],
-            }
-        ],
-    }
-
-
-def _text(path: str, content: str) -> Document:
-    return {"path": path, "content": content, "mode": "0644", **ROOT_OWNS}
+    files: list[doc.Entry] = [
+        *(doc.Directory(one.rpartition("/")[0]) for one in (PROGRAM, CONFIG)),
+        *textfile.directory(directory),
+        doc.File(PROGRAM, bundle("monitoring.exporter"), "0755"),
+        doc.Link(COMMAND, PROGRAM),
+        doc.File(CONFIG, f"{json.dumps(config, indent=2, sort_keys=True)}\n"),
+        doc.File(SERVICE_PATH, service),
+        doc.File(TIMER_PATH, render(ROLE, f"{TIMER}.j2", interval=settings.get("interval_s", INTERVAL_S))),
+    ]
+    # A timer that starts looks at once.
+    return files, [doc.Unit.running(TIMER, [PROGRAM, CONFIG, SERVICE_PATH, TIMER_PATH])]

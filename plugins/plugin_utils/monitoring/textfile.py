@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 # What is a word in a unit file, without quotes.
 _DIRECTORY = re.compile(r"(?:/[A-Za-z0-9._-]+)+")
@@ -27,7 +27,7 @@ def directory_problems(variable: str, path: str) -> Iterator[Problem]:
         )
 
 
-def directory(path: str) -> list[Document]:
+def directory(path: str) -> list[doc.Directory]:
     """Its entry among the files of a desired document; none for no metrics."""
     # It is the exporter's, which may have made it its own.
-    return [{"path": path, "state": "directory"}] if path else []
+    return [doc.Directory(path, mode=None, owner=None, group=None)] if path else []

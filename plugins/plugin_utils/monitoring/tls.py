@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 DIRECTORY = "/etc/prometheus/tls"
 AUTHORITY, CERTIFICATE, KEY = (
@@ -20,11 +20,11 @@ AUTHORITY, CERTIFICATE, KEY = (
 GROUP = "prometheus"
 
 
-def files(certificates: Mapping[str, Any], host: str) -> list[Document]:
+def files(certificates: Mapping[str, Any], host: str) -> list[doc.Entry]:
     """Items of a desired document; see certificate_files."""
     return certificate_files.present(DIRECTORY, certificates, host, GROUP)
 
 
-def absent() -> list[Document]:
+def absent() -> list[doc.Absent]:
     """The same where none of them is wanted any more: the key opens every exporter."""
     return certificate_files.absent(DIRECTORY)

@@ -10,9 +10,9 @@ daemon has to restart. No other host needs the key.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 
 PACKAGE = "slurm-wlm-jwt-plugin"
 # HS256 wants a key as long as its hash.
@@ -29,16 +29,9 @@ def settings(daemon: str, *more: str) -> dict[str, str]:
     return {"AuthAltTypes": "auth/jwt", "AuthAltParameters": ",".join([f"jwt_key={path(daemon)}", *more])}
 
 
-def key_file(daemon: str, key: str) -> dict[str, Any]:
+def key_file(daemon: str, key: str) -> doc.File:
     """The file of the key, as a desired document has it."""
-    return {
-        "path": path(daemon),
-        "content": key,
-        "mode": "0400",
-        "owner": "slurm",
-        "group": "slurm",
-        "sensitive": True,
-    }
+    return doc.File(path(daemon), key, "0400", "slurm", "slurm", sensitive=True)
 
 
 def problems(key: str) -> Iterator[Problem]:

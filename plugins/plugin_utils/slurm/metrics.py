@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
@@ -21,7 +21,6 @@ PROGRAM = "/usr/libexec/baremetal-gpu/slurm-metrics"
 COMMAND = "/usr/local/bin/baremetal-gpu-slurm-metrics"
 INTERVAL_S = 15
 FILE = "baremetal_gpu_slurm.prom"
-ROOT_OWNS = {"owner": "root", "group": "root"}
 
 
 def problems(params: Mapping[str, Any]) -> Iterator[Problem]:
@@ -38,11 +37,11 @@ def problems(params: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def files(params: Mapping[str, Any]) -> list[Document]:
+def files(params: Mapping[str, Any]) -> list[doc.Entry]:
     """The files of the program and of its service."""
     directory = params.get("metrics_directory", "")
     if not directory:
-        return [{"path": path, "state": "absent"} for path in (UNIT_PATH, COMMAND, PROGRAM)]
+        return [*map(doc.Absent, (UNIT_PATH, COMMAND, PROGRAM))]
     text = render(
         ROLE,
         f"{UNIT}.j2",
@@ -52,21 +51,15 @@ def files(params: Mapping[str, Any]) -> list[Document]:
         interval=params.get("metrics_interval", INTERVAL_S),
     )
     return [
-        {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
+        doc.Directory(PROGRAM.rpartition("/")[0]),
         *textfile.directory(directory),
-        {"path": PROGRAM, "content": bundle("slurm.exporter"), "mode": "0755", **ROOT_OWNS},
-        {"path": COMMAND, "state": "link", "src": PROGRAM},
-        {"path": UNIT_PATH, "content": text, "mode": "0644", **ROOT_OWNS},
+        doc.File(PROGRAM, bundle("slurm.exporter"), "0755"),
+        doc.Link(COMMAND, PROGRAM),
+        doc.File(UNIT_PATH, text),
     ]
 
 
-def unit(params: Mapping[str, Any]) -> Document:
+def unit(params: Mapping[str, Any]) -> doc.Unit:
     """The service."""
-    if not params.get("metrics_directory", ""):
-        return {"name": UNIT, "enabled": False, "state": "stopped"}
-    return {
-        "name": UNIT,
-        "enabled": True,
-        "state": "started",
-        "restart_on": [PROGRAM, UNIT_PATH],
-    }
+    is_wanted = params.get("metrics_directory", "")
+    return doc.Unit.running(UNIT, [PROGRAM, UNIT_PATH]) if is_wanted else doc.Unit.stopped(UNIT)

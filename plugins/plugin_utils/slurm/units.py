@@ -5,15 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-# Debian's units leave a daemon that was killed where it fell. One whose configuration is wrong comes back by itself
-# when that is mended.
-SERVICE = """\
-[Service]
-Restart=on-failure
-RestartSec=5
-"""
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 
 
 def path(unit: str) -> str:
@@ -21,15 +14,11 @@ def path(unit: str) -> str:
     return f"/etc/systemd/system/{unit}.d/baremetal-gpu.conf"
 
 
-def drop_in(role: str, unit: str, more: str = "") -> list[dict[str, Any]]:
+def drop_in(role: str, unit: str, more: str = "") -> list[doc.Entry]:
     """The directory and the file of a unit's drop-in, as a desired document has them.
 
     :param more: sections besides [Service].
     """
+    content = render("slurm_common", "drop-in.conf.j2", role=role, more=more)
     # Before the package, which starts the unit at once.
-    written = {"owner": "root", "group": "root", "early": True}
-    content = f"# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n{more}{SERVICE}"
-    return [
-        {"path": path(unit).rpartition("/")[0], "state": "directory", "mode": "0755", **written},
-        {"path": path(unit), "content": content, "mode": "0644", **written},
-    ]
+    return [doc.Directory(path(unit).rpartition("/")[0], early=True), doc.File(path(unit), content, early=True)]

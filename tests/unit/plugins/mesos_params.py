@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import plan as mesos_plan
 
 ADDRESS = "10.0.0.1"
 SECRETS = {"mesos-agent": "secret-agent", "marathon": "secret-marathon", "operator": "secret-operator"}
@@ -156,6 +160,12 @@ def marathon(**changes: Any) -> dict[str, Any]:
         "node": node(),
         **changes,
     }
+
+
+def plan(params: Mapping[str, Any], *more: Any) -> dict[str, Any]:
+    """The plan of a program, with its files as they are sent."""
+    found = mesos_plan.plan(params, *more)
+    return {**found, **Document(files=found["files"]).plain}
 
 
 def file(plan: dict[str, Any], path: str) -> dict[str, Any]:

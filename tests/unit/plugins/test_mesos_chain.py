@@ -20,9 +20,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.api import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch as mesos_watch
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.certificates import Authority
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
 from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
-from tests.unit.plugins.mesos_params import SECRETS, agent, gpu, gpu_device, marathon, master, node
+from tests.unit.plugins.mesos_params import SECRETS, agent, gpu, gpu_device, marathon, master, node, plan
 from tests.unit.simulators.mesos_cluster import until
 from tests.unit.simulators.mesos_daemons import packed
 

@@ -30,6 +30,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
 from ansible_collections.baremetal.gpu.plugins.modules import ceph_daemon_key, config_merge
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Directory
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import tls as mesos_tls
 from tests.unit.plugins.service_account import NOBODY, SECRET, is_untouched, needs_root
 
@@ -189,12 +190,7 @@ def test_the_directory_for_tls_is_roots_since_keys_are_copied_there():
         "certificates": {"h": dict.fromkeys(("certificate", "certificate_sha256", "key", "key_sha256"), "x")},
     }
     rows = mesos_tls.files("master", {"directory": "/etc/tls", "group": ""}, told, "mesos", "h")
-    assert {key: rows[0][key] for key in ("path", "mode", "owner", "group")} == {
-        "path": "/etc/tls",
-        "mode": "0750",
-        "owner": "root",
-        "group": "mesos",
-    }
+    assert rows[0] == Directory("/etc/tls", "0750", owner="root", group="mesos")
 
 
 # --- that it stays so -------------------------------------------------------------------------------------------------

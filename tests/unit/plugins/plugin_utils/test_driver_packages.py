@@ -11,6 +11,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.releases import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.distributions import SUPPORTED
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import driver_packages
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document
 from tests.unit.project.tree import load_yaml
 
 DATA = load_yaml("roles/nvidia_driver/vars/main.yml")
@@ -41,9 +42,15 @@ BROUGHT_BY_NVIDIA = [
 
 
 def packages(system, method="distro", branch="550", flavour="proprietary", **more):
-    return driver_packages.driver_packages(
-        SCHEMES, SYSTEMS[system], method, branch, flavour, version=f"{branch}.*", **more
+    return plain_items(
+        driver_packages.driver_packages(
+            SCHEMES, SYSTEMS[system], method, branch, flavour, version=f"{branch}.*", **more
+        )
     )
+
+
+def plain_items(items):
+    return Document(packages=items).plain["packages"]
 
 
 def names(items, state="present"):
@@ -87,7 +94,7 @@ def test_nothing_that_the_driver_brings_is_asked_to_go(system, branch):
 
 @pytest.mark.parametrize(("system", "branch"), BROUGHT)
 def test_absent_takes_all_that_debians_driver_brought(system, branch):
-    gone = driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system])
+    gone = plain_items(driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system]))
     # These serve others too.
     assert [name for name in BROUGHT[(system, branch)] if not hit(gone, name)] in (["dkms", "update-glx"], ["dkms"])
 
@@ -97,7 +104,7 @@ def test_absent_takes_all_that_debians_driver_brought(system, branch):
 def test_nothing_that_nvidias_own_driver_brings_is_asked_to_go(system, branch):
     items = packages(system, "nvidia_repo", branch, "open")
     assert [name for name in BROUGHT_BY_NVIDIA if hit(items, name)] == []
-    gone = driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system])
+    gone = plain_items(driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system]))
     assert [name for name in BROUGHT_BY_NVIDIA if not hit(gone, name)] == []
 
 
@@ -136,7 +143,7 @@ def test_the_users_other_packages_stay(system, state):
         branch = "470" if system == "debian12" else "550"
         items = packages(system, branch=branch)
     else:
-        items = driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system])
+        items = plain_items(driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system]))
     assert [name for name in other if hit(items, name)] == []
 
 
@@ -144,7 +151,7 @@ def test_the_users_other_packages_stay(system, state):
 @pytest.mark.parametrize("method", ["distro", "nvidia_repo"])
 @pytest.mark.parametrize("branch", ["470", "535", "550", "580", "595"])
 def test_absent_takes_whatever_present_brought(system, method, branch):
-    gone = driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system])
+    gone = plain_items(driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system]))
     for item in packages(system, method, branch):
         if item.get("state") != "absent":
             assert hit(gone, item["name"]), item["name"]

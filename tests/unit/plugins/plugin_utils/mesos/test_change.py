@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
-from tests.unit.plugins.mesos_params import agent, file, gpu, gpu_device, node, sentences, variables
+from tests.unit.plugins.mesos_params import agent, file, gpu, gpu_device, node, plan, sentences, variables
 from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, free_port, until
 
 FOUR = gpu(gpu_device(0), gpu_device(1), gpu_device(2), gpu_device(3))

@@ -10,7 +10,6 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.members import members
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
 from tests.unit.plugins.mesos_params import (
     ADDRESS,
     SOURCE,
@@ -21,6 +20,7 @@ from tests.unit.plugins.mesos_params import (
     marathon,
     master,
     node,
+    plan,
     sentences,
     variables,
 )

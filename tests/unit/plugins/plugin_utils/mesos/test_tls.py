@@ -13,8 +13,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace as mesos_replace
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import tls as mesos_tls
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.members import members
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
-from tests.unit.plugins.mesos_params import agent, file, marathon, master, node, sentences, variables
+from tests.unit.plugins.mesos_params import agent, file, marathon, master, node, plan, sentences, variables
 
 ENVIRONMENTS = {"agent": "/etc/agent.env", "master": "/etc/master.env", "marathon": "/etc/marathon.env"}
 MAKE = {"agent": agent, "master": master, "marathon": marathon}

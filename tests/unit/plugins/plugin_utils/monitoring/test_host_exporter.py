@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import exporter
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import host_exporter
 from tests.unit.plugins.exposition import parse
 from tests.unit.plugins.module_utils.monitoring.test_certificates import certificate
@@ -27,8 +28,13 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+def document(settings: dict[str, Any]) -> dict[str, Any]:
+    files, units = host_exporter.files_and_units(settings)
+    return Document(files=files, units=units).plain
+
+
 def files(**given: Any) -> dict[str, dict[str, Any]]:
-    return {row["path"]: row for row in host_exporter.document({**SETTINGS, **given})["files"]}
+    return {row["path"]: row for row in document({**SETTINGS, **given})["files"]}
 
 
 def unit(path: str, **given: Any) -> list[str]:
@@ -50,7 +56,7 @@ def test_a_part_without_settings_does_not_run(empty: dict[str, Any]) -> None:
 
 
 def test_the_timer_runs_and_begins_anew_with_another_program_or_other_settings() -> None:
-    (row,) = host_exporter.document(SETTINGS)["units"]
+    (row,) = document(SETTINGS)["units"]
     assert (row["name"], row["enabled"], row["state"]) == ("baremetal-gpu-host-metrics.timer", True, "started")
     written = {path for path, file in files().items() if "content" in file}
     assert set(row["restart_on"]) == written
@@ -85,7 +91,7 @@ def test_only_zookeeper_and_the_portal_need_the_network() -> None:
     [({"directory": ""}, False), ({"certificates": [], "zookeeper": None, "homes": None, "portal": {}}, True)],
 )
 def test_with_nothing_to_do_there_is_no_program_no_timer_and_no_file(given: dict[str, Any], has_textfile: bool) -> None:
-    found = host_exporter.document({**SETTINGS, **given})
+    found = document({**SETTINGS, **given})
     assert found["units"] == [{"name": host_exporter.TIMER, "enabled": False, "state": "stopped"}]
     assert {row["state"] for row in found["files"]} == {"absent"}
     gone = {row["path"] for row in found["files"]}
