@@ -157,6 +157,7 @@ KINDS = {
     "inventory": ("Inventory plugin", "Inventory plugins"),
     "callback": ("Callback plugin", "Callback plugins"),
     "filter": ("Filter", "Filters"),
+    "lookup": ("Lookup", "Lookups"),
     "test": ("Test", "Tests"),
 }
 
