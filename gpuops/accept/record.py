@@ -52,7 +52,7 @@ RESULTS = {
 # The same of what is asked once, on a host that need not be one of those that are accepted.
 ASKED_ONCE = {
     "ceph_cluster_info": ("ceph", STORAGE),
-    "ceph_subvolume_info": ("homes", STORAGE),
+    "ceph_info": ("homes", STORAGE),
     "accept_collective": ("", SCHEDULER),
     "accept_services": ("", SERVICES),
     "accept_audit": ("audit", AUDIT),

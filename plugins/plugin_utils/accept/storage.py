@@ -4,7 +4,7 @@
 """The storage as hosts have it, and the cluster behind it.
 
 `hosts` are {name: {"storage": what accept_storage returns}}, `services` {the host of a monitor: {"ceph": what
-ceph_cluster_info returns, "homes": what ceph_subvolume_info does}}. What hosts send is untrusted.
+ceph_cluster_info returns, "homes": what ceph_info does}}. What hosts send is untrusted.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def well():
         ok("cpu1", "gpu_facts", ansible_facts={"gpu": {"present": False, "devices": [], "health": None}}),
         ok("s1", "ceph_cluster_info", cluster={**CLUSTER, "health": {"status": "HEALTH_OK", "checks": {}}}),
         ran("s1", ["ceph", "--connect-timeout=15", "df"], json.dumps(DF)),
-        ok("s1", "ceph_subvolume_info", subvolumes={"alice": {"size": 200 << 30, "used": 1 << 30}, "bob": {"used": 0}}),
+        ok("s1", "ceph_info", subvolumes={"alice": {"size": 200 << 30, "used": 1 << 30}, "bob": {"used": 0}}),
         ok("c1", "zookeeper_info", complete=True, quorum=True, leader="c1:2181", servers=SERVERS[:2], problems=[]),
         ok("c1", "mesos_state_info", leader="http://c1:5050", agents=AGENTS, tasks=TASKS),
     ]
