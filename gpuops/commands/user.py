@@ -223,13 +223,12 @@ def list_users(
         typer.echo("there are no users; add one with `gpuops user add NAME --key FILE`")
         return
     cells = [
-        (one["name"], str(one["uid"]), one["state"], *(one[key] or "-" for key in ("until", "full_name")), names)
+        (one["name"], str(one["uid"]), one["state"], one["until"] or "-", f"{groups}  {one['full_name']}".rstrip())
         for one in rows
-        for names in [", ".join(one["groups"]) or "-"]
+        for groups in [", ".join(one["groups"]) or "-"]
     ]
     output = screen.Quiet()
-    head = ("NAME", "UID", "STATE", "UNTIL", "FULL NAME", "GROUPS")
-    output.lines(table(head, cells, output.width, indent="", optional=("FULL NAME",), cut_at=NAME_AT_MOST))
+    output.lines(table(("NAME", "UID", "STATE", "UNTIL", "GROUPS"), cells, output.width, "", cut_at=NAME_AT_MOST))
 
 
 def _with_values(command: Callable[..., None]) -> Callable[..., None]:
