@@ -24,14 +24,13 @@ ROLES = Path(__file__).resolve().parent.parent.parent / "roles"
 
 @functools.cache
 def options_of(role: str) -> dict[str, dict[str, Any]]:
-    """The options of all a role's entry points by name. What nobody has set is the role's affair: none is required."""
+    """The options of all a role's entry points by name."""
     try:
         text = (ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     except OSError as failure:
         raise AnsibleError(f"{role} is no role of this collection with an argument specification: {failure}") from None
     entry_points = yaml_load(text)["argument_specs"].values()
-    options = [item for entry_point in entry_points for item in entry_point.get("options", {}).items()]
-    return {name: {**option, "required": False} for name, option in options}
+    return {name: option for entry_point in entry_points for name, option in entry_point.get("options", {}).items()}
 
 
 def unsuitable(

@@ -38,10 +38,15 @@ def test_text_of_the_command_line_is_the_number_or_the_truth_value_that_it_means
     assert settings("grafana_dashboards", grafana_dashboards_install="false")["install"] is False
 
 
+def test_an_argument_of_an_entry_point_is_left_out_since_the_plan_may_be_in_it() -> None:
+    assert "job" not in settings("mesos_common", mesos_common_job={"stage": "x"})
+
+
 def test_a_variable_that_is_not_defined_is_left_out() -> None:
-    # Only the entry point `install` has it.
-    assert "job" not in settings("mesos_common")
-    assert settings("mesos_common", mesos_common_job={"stage": "x"})["job"] == {"stage": "x"}
+    assert "homes" not in settings("nfs_homes")
+    assert set(settings("converge")) == {
+        name.removeprefix("converge_") for name in load_yaml("roles/converge/defaults/main.yml")
+    }
 
 
 def test_a_role_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
