@@ -11,8 +11,8 @@ version_added: 0.1.0
 description:
   - Returns the variables of a role on this host, by their names without that of the role. The names and the types are
     those of C(meta/argument_specs.yml), so a new setting is described there and is in no other list.
-  - A variable that is not defined is left out. So is a required one, which is an argument of an entry point and may be
-    made from the role's own plan.
+  - They are the options of the entry point V(main), or of all where there is no V(main). What only other entry points
+    have is left out, since it may be made from the role's own plan. So is a variable that is not defined.
 options:
   _terms:
     description: The name of the role.
@@ -58,8 +58,8 @@ class LookupModule(LookupBase):
         prefix = f"{role}_"
         options = {
             name.removeprefix(prefix): option
-            for name, option in role_variables.options_of(role).items()
-            if name.startswith(prefix) and name in variables and not option.get("required")
+            for name, option in role_variables.settings_of(role).items()
+            if name.startswith(prefix) and name in variables
         }
         # All at once: Ansible has a cost for each template.
         values = self._templar.template({name: variables[prefix + name] for name in options})

@@ -38,15 +38,15 @@ def test_text_of_the_command_line_is_the_number_or_the_truth_value_that_it_means
     assert settings("grafana_dashboards", grafana_dashboards_install="false")["install"] is False
 
 
-def test_an_argument_of_an_entry_point_is_left_out_since_the_plan_may_be_in_it() -> None:
-    assert "job" not in settings("mesos_common", mesos_common_job={"stage": "x"})
+def test_what_only_other_entry_points_have_is_left_out_since_the_plan_may_be_in_it() -> None:
+    assert "held" not in settings("mesos_common", mesos_common_held="{{ __mesos_common_plan['problems'] }}")
+    # Without an entry point main it is that of all.
+    assert {"sweep_name", "smoke_gpus"} <= set(settings("slurm_apps"))
 
 
 def test_a_variable_that_is_not_defined_is_left_out() -> None:
-    assert "homes" not in settings("nfs_homes")
-    assert set(settings("converge")) == {
-        name.removeprefix("converge_") for name in load_yaml("roles/converge/defaults/main.yml")
-    }
+    assert set(settings("nouveau")) == {"state"}
+    assert "homes" not in settings("nfs_homes", cluster_homes="nfs")
 
 
 def test_a_role_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
