@@ -157,6 +157,7 @@ KINDS = {
     "inventory": ("Inventory plugin", "Inventory plugins"),
     "callback": ("Callback plugin", "Callback plugins"),
     "filter": ("Filter", "Filters"),
+    "lookup": ("Lookup", "Lookups"),
     "test": ("Test", "Tests"),
 }
 
@@ -223,6 +224,8 @@ def pages() -> dict[str, str]:
     found.update(
         {f"reference/{kind}/{path.stem}.md": plugin_page(kind, path) for kind in KINDS for path in plugins(kind)}
     )
+    schemas = sorted((ROOT / "gpuops").glob("*/*.schema.json"))
+    found.update({f"gpuops-{path.name}": path.read_text() for path in schemas})
     return found
 
 
@@ -271,6 +274,7 @@ def examined() -> str:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     markdown = markdown.replace("<!-- systems -->", systems()).replace("<!-- examined -->", examined())
+    markdown = re.sub(r"\(\.\./gpuops/\w+/(\w+\.schema\.json)\)", r"(gpuops-\1)", markdown)
     return re.sub(r"<!-- section: (\S+) # (.+?) -->", lambda match: section(match[1], match[2]), markdown)
 
 

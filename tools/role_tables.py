@@ -5,8 +5,8 @@
 .venv/bin/python tools/role_tables.py [--check] [ROLE...]
 
 A README says which variables are in which of its tables and in what order; what a row says of one comes from the
-specification. For a new variable, add a row with its name and run this. With --check nothing is written, and a README
-that would be written differently ends it with 1. A variable that no table has is named, and ends it with 1 always.
+specification. A new variable gets a row behind that of the variable before it in the specification. With --check
+nothing is written, and a README that would be written differently ends it with 1.
 """
 
 from __future__ import annotations
@@ -42,6 +42,17 @@ class RoleTables:
         """The variables that are in no table of a README."""
         rows = {line.split("|")[1].strip() for line in self._lines(readme) if line.startswith("|")}
         return [name for name in self._options if f"`{name}`" not in rows]
+
+    def with_rows(self, readme: str) -> str:
+        """A README with a row for the name of each variable that is in no table."""
+        lines, names = readme.splitlines(keepends=True), list(self._options)
+        for name in self.missing(readme):
+            # That of the last variable comes before the first.
+            before = f"| `{names[names.index(name) - 1]}"
+            places = [place for place, line in enumerate(lines, 1) if re.match(rf"{re.escape(before)}[`.\[]", line)]
+            if places:
+                lines.insert(places[-1], f"| `{name}` |\n")
+        return "".join(lines)
 
     def _lines(self, readme: str) -> Iterator[str]:
         inside = False
@@ -89,10 +100,10 @@ def main() -> int:
             continue
         current = path.read_text(encoding="utf-8")
         tables = RoleTables(path.parent)
-        for name in tables.missing(current):
+        desired = tables.rewritten(tables.with_rows(current))
+        for name in tables.missing(desired):
             wrong += 1
-            print(f"{path}: no table has {name}")
-        desired = tables.rewritten(current)
+            print(f"{path}: no table has {name}, nor the variable before it")
         if current == desired:
             continue
         if given.check:

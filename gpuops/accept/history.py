@@ -11,11 +11,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_json as shapes
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import ENTRIES_AT_MOST
 from gpuops.accept import report
 from gpuops.run import records
 
 DIRECTORY = "acceptances"
 KEPT = 200
+_ITEM = shapes.object_of(dict.fromkeys(("id", "host", "subject", "outcome", "evidence"), shapes.text()))
+SHAPE = shapes.object_of(
+    {
+        "version": shapes.whole(report.VERSION, report.VERSION),
+        "started": shapes.number(),
+        "hosts": shapes.list_of(shapes.text(), ENTRIES_AT_MOST),
+        "items": shapes.list_of(_ITEM, ENTRIES_AT_MOST),
+    }
+)
 
 
 def keep(remembered: Path, document: Mapping[str, Any]) -> Path:
@@ -36,18 +47,5 @@ def keep(remembered: Path, document: Mapping[str, Any]) -> Path:
 
 def earlier(remembered: Path) -> list[dict[str, Any]]:
     """The reports, the oldest first. What cannot be read is passed over."""
-    found = [records.document(path) for path in sorted((remembered / DIRECTORY).glob("*.json"))]
-    return [row for row in found if _is_whole(row)]
-
-
-def _is_whole(found: Any) -> bool:
-    keys = ("id", "host", "subject", "outcome", "evidence")
-    return (
-        isinstance(found, dict)
-        and found.get("version") == report.VERSION
-        and isinstance(found.get("started"), (int, float))
-        and isinstance(found.get("hosts"), list)
-        and all(isinstance(host, str) for host in found["hosts"])
-        and isinstance(found.get("items"), list)
-        and all(isinstance(row, dict) and all(isinstance(row.get(key), str) for key in keys) for row in found["items"])
-    )
+    found = [records.document(path, SHAPE) for path in sorted((remembered / DIRECTORY).glob("*.json"))]
+    return [row for row in found if row is not None]

@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import item
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, text
 from gpuops.run import records
+from gpuops.run.table import table as columns
 from gpuops.status import usage_samples
 
 DAY_S = 86400.0
@@ -29,6 +31,7 @@ BAD = ("failed", "unreachable")
 NO_FAULT = ("Watchdog",)
 STEP_MINUTES = 5
 NAME_AT_MOST = 200
+HOST_AT_MOST = 40
 
 
 @dataclass
@@ -115,14 +118,13 @@ def alerts(url: str, days: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def table(lemons: Sequence[Lemon], most: int) -> list[str]:
+def table(lemons: Sequence[Lemon], most: int, width: int) -> list[Line]:
     """What a person reads."""
-    rows = [("HOST", "POINTS", "ACCEPTANCES", "RUNS", "ALERT HOURS", "WHAT FAILED MOST")]
+    head, rows = ("HOST", "POINTS", "ACCEPTANCES", "RUNS", "ALERT HOURS", "WHAT FAILED MOST"), []
     for lemon in lemons[:most]:
         worst = [f"{name} ({count} times)" if count > 1 else name for name, count in list(lemon.items.items())[:2]]
         worst += [alert for alert, _hours in sorted(lemon.alerts.items(), key=lambda row: -row[1])[:2]]
         hours = sum(lemon.alerts.values())
         failed = f"{lemon.failed} of {lemon.acceptances} failed"
         rows.append((lemon.host, str(lemon.points), failed, str(lemon.runs), f"{hours:.1f}", ", ".join(worst)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return columns(head, rows, width, indent="", cut_at=HOST_AT_MOST)

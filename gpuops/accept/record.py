@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_json as shapes
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import (
     audit,
     gpu,
@@ -31,6 +32,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     STORAGE,
     Item,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import ENTRIES_AT_MOST
 from gpuops.run import events, records
 
 FILE = "accept.json"
@@ -50,7 +52,7 @@ RESULTS = {
 # The same of what is asked once, on a host that need not be one of those that are accepted.
 ASKED_ONCE = {
     "ceph_cluster_info": ("ceph", STORAGE),
-    "ceph_subvolume_info": ("homes", STORAGE),
+    "ceph_info": ("homes", STORAGE),
     "accept_collective": ("", SCHEDULER),
     "accept_services": ("", SERVICES),
     "accept_audit": ("audit", AUDIT),
@@ -101,26 +103,24 @@ class Acceptance:
         return [host for host in self.hosts if stage in self.done.get(host, [])]
 
 
-def _is_whole(found: Any) -> bool:
-    return (
-        isinstance(found, dict)
-        and found.get("version") == VERSION
-        and isinstance(found.get("hosts"), dict)
-        and all(isinstance(row, dict) for row in found["hosts"].values())
-        and isinstance(found.get("done"), dict)
-        and all(isinstance(row, list) for row in found["done"].values())
-        and isinstance(found.get("stages"), list)
-        and all(isinstance(found.get(key), (int, float)) for key in ("started", "minutes"))
-        and isinstance(found.get("limit"), str)
-        and isinstance(found.get("services", {}), dict)
-        and all(isinstance(row, dict) for row in found.get("services", {}).values())
-    )
+SHAPE = shapes.object_of(
+    {
+        "version": shapes.whole(VERSION, VERSION),
+        "hosts": records.TABLES,
+        "done": shapes.mapping_of(shapes.text(), shapes.list_of(shapes.anything), ENTRIES_AT_MOST),
+        "stages": shapes.list_of(shapes.anything),
+        "started": shapes.number(),
+        "minutes": shapes.number(),
+        "limit": shapes.text(),
+    },
+    {"services": records.TABLES},
+)
 
 
 def load(remembered: Path, name: str = FILE) -> Acceptance | None:
     """The acceptance that is remembered; None where there is none that can be read."""
-    found = records.document(remembered / name)
-    if not _is_whole(found):
+    found = records.document(remembered / name, SHAPE)
+    if found is None:
         return None
     return Acceptance(**{key: found[key] for key in Acceptance.__dataclass_fields__ if key in found})
 

@@ -17,7 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import item
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops import pages
 from gpuops.accept.record import Acceptance
-from gpuops.status.table import table as columns
+from gpuops.run.table import table as columns
 
 VERSION = 1
 SCHEMA_FILE = Path(__file__).with_name("accept.schema.json")

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from gpuops.accept import history
 from gpuops.accept import lemons as ranking
-from gpuops.run import records, session
+from gpuops.run import records, screen, session
 from gpuops.site import InventoryOption, SiteError, find
 from gpuops.status import usage_samples
 
@@ -61,8 +60,8 @@ def lemons(
         document = {"version": 1, "since": since, "problem": problem, "hosts": [row.as_dict() for row in found]}
         typer.echo(json.dumps(document, indent=1))
     elif found:
-        for line in ranking.table(found, most):
-            typer.echo(untrusted_text.one_line(line, 500))
+        shown = screen.Quiet()
+        shown.lines(ranking.table(found, most, shown.width))
     else:
         typer.echo(f"no host has failed in the last {days} days, as far as is remembered")
     if problem:

@@ -21,7 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import site as people
 from gpuops.commands.locked_run import run_locked
 from gpuops.commands.options import YesOption, consents
-from gpuops.run import playbooks, records, session
+from gpuops.run import playbooks, records, screen, session
+from gpuops.run.table import table
 from gpuops.site import InventoryOption, Site, SiteError, find
 from gpuops.users import invitations, site_list
 from gpuops.users.site_list import UserList
@@ -61,6 +62,7 @@ app = typer.Typer(
     """,
 )
 LOCK = ("user.lock", "gpuops user")
+NAME_AT_MOST = 32
 SHOWN_NAMES, DAY_S = 10, 86400
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
@@ -220,12 +222,13 @@ def list_users(
     if not rows:
         typer.echo("there are no users; add one with `gpuops user add NAME --key FILE`")
         return
-    width = max(4, *(len(one.name) for one in shown))
-    typer.echo(f"{'NAME':<{width}}  {'UID':<6}  {'STATE':<9}  {'UNTIL':<10}  GROUPS")
-    for row in rows:
-        groups = ", ".join(row["groups"]) or "-"
-        told = f"{row['name']:<{width}}  {row['uid']:<6}  {row['state']:<9}  {row['until'] or '-':<10}  {groups}"
-        typer.echo(f"{told}  {row['full_name']}".rstrip())
+    cells = [
+        (one["name"], str(one["uid"]), one["state"], one["until"] or "-", f"{groups}  {one['full_name']}".rstrip())
+        for one in rows
+        for groups in [", ".join(one["groups"]) or "-"]
+    ]
+    output = screen.Quiet()
+    output.lines(table(("NAME", "UID", "STATE", "UNTIL", "GROUPS"), cells, output.width, "", cut_at=NAME_AT_MOST))
 
 
 def _with_values(command: Callable[..., None]) -> Callable[..., None]:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_json as shapes
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from gpuops.site.secrecy import Redactor
 
@@ -65,20 +66,25 @@ class Record:
         """Runs of one kind take about as long as each other."""
         return self.playbook, self.tags, self.check
 
-    def is_whole(self) -> bool:
-        """Whether everything is of the kind that it should be, which what was read may not be."""
-        numbers = (self.started, self.seconds, *self.stages.values()) if isinstance(self.stages, dict) else (None,)
-        tables = (self.hosts, self.cells, self.spans)
-        return (
-            all(isinstance(text, str) for text in (self.playbook, self.limit, self.tags))
-            and all(isinstance(number, (int, float)) and abs(number) < SECONDS_MOST for number in numbers)
-            and all(isinstance(table, dict) for table in tables)
-            and all(isinstance(row, dict) for table in (self.cells, self.spans) for row in table.values())
-        )
-
     def left(self) -> list[str]:
         """The hosts that are not done."""
         return [host for host, state in self.hosts.items() if state != DONE]
+
+
+# A table for each host.
+TABLES = shapes.mapping_of(shapes.text(), shapes.object_of({}, keep=True), untrusted_document.ENTRIES_AT_MOST)
+_SECONDS = shapes.number(-SECONDS_MOST, SECONDS_MOST)
+SHAPE = shapes.object_of(
+    {"playbook": shapes.text()},
+    {
+        **dict.fromkeys(("limit", "tags"), shapes.text()),
+        **dict.fromkeys(("started", "seconds"), _SECONDS),
+        "stages": shapes.mapping_of(shapes.text(), _SECONDS),
+        "hosts": shapes.mapping_of(shapes.text(), shapes.anything, untrusted_document.ENTRIES_AT_MOST),
+        "cells": TABLES,
+        "spans": TABLES,
+    },
+)
 
 
 class Run:
@@ -171,12 +177,14 @@ def begin(remembered: Path, secrets: set[str]) -> Run:
     raise FileExistsError(f"{runs}: a thousand runs in one second")
 
 
-def document(path: Path) -> Any:
-    """The content of a file of JSON, cleaned; None where there is none, or nothing that can be read."""
+def document(path: Path, shape: shapes.Shape = shapes.anything) -> Any:
+    """The content of a file of JSON, cleaned; None where there is none, or none of this shape."""
     try:
-        return untrusted_document.load(str(path))
+        content = untrusted_document.load(str(path))
+        shape(content, path.name)
     except (OSError, ValueError):
         return None
+    return content
 
 
 def directories(remembered: Path) -> list[Path]:
@@ -191,14 +199,10 @@ def earlier(remembered: Path) -> list[tuple[Path, Record]]:
     """The runs that are remembered, the oldest first. What cannot be read is passed over."""
     found = []
     for path in directories(remembered):
-        try:
-            content = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        content = document(path / RECORD, SHAPE)
+        if content is not None:
             known = {key: content[key] for key in Record.__dataclass_fields__ if key in content}
-            record = Record(**known)
-            if record.is_whole():
-                found.append((path, record))
-        except (OSError, ValueError, TypeError, RecursionError):
-            continue
+            found.append((path, Record(**known)))
     return found
 
 

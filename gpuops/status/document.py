@@ -253,7 +253,7 @@ class Reader:
             "in": sum(1 for osd in osds if osd.get("in")),
         }
         part["capacity"] = capacity(str(self._results.get("df", {}).get("stdout") or ""))
-        part["homes"] = homes(self._results.get("ceph_subvolume_info", {}).get("subvolumes"))
+        part["homes"] = homes(self._results.get("ceph_info", {}).get("subvolumes"))
         part["state"] = {"HEALTH_OK": OK, "HEALTH_WARN": DEGRADED, "HEALTH_ERR": FATAL}.get(
             str(part["health"]), UNKNOWN
         )

@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS, SLURM
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
-from gpuops.status.table import cut, table
+from gpuops.run.table import cut, table
 from gpuops.status.text import STYLES
 
 # Hosts of one job, and rows that are left of a list that does not fit on the screen.

@@ -13,8 +13,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict impor
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
+from gpuops.run.table import table
 from gpuops.status.document import NO_GPU, PARTS, SERVICES, UNREACHABLE, worst
-from gpuops.status.table import table
 
 # The jobs that wait and are shown.
 WAITING_SHOWN = 20

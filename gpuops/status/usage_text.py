@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
-from gpuops.status.table import cut
+from gpuops.run.table import cut
 
 HOURS = ("gpu_hours", "used_hours", "unused_hours", "unknown_hours")
 TITLES = ("GPU HOURS", "USED", "UNUSED", "UNKNOWN")

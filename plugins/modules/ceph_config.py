@@ -24,7 +24,7 @@ extends_documentation_fragment:
   - baremetal.gpu.ceph
   - baremetal.gpu.ceph.changes
 seealso:
-  - module: baremetal.gpu.ceph_config_info
+  - module: baremetal.gpu.ceph_info
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

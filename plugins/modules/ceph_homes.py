@@ -81,7 +81,7 @@ extends_documentation_fragment:
   - baremetal.gpu.ceph.changes
 seealso:
   - module: baremetal.gpu.ceph_subvolume
-  - module: baremetal.gpu.ceph_subvolume_info
+  - module: baremetal.gpu.ceph_info
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -54,7 +54,7 @@ extends_documentation_fragment:
   - baremetal.gpu.ceph
   - baremetal.gpu.ceph.changes
 seealso:
-  - module: baremetal.gpu.ceph_key_info
+  - module: baremetal.gpu.ceph_info
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

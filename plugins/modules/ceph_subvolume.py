@@ -58,7 +58,7 @@ extends_documentation_fragment:
   - baremetal.gpu.ceph
   - baremetal.gpu.ceph.changes
 seealso:
-  - module: baremetal.gpu.ceph_subvolume_info
+  - module: baremetal.gpu.ceph_info
   - module: baremetal.gpu.ceph_homes
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

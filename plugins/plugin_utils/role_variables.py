@@ -23,15 +23,22 @@ ROLES = Path(__file__).resolve().parent.parent.parent / "roles"
 
 
 @functools.cache
-def options_of(role: str) -> dict[str, dict[str, Any]]:
-    """The options of all a role's entry points by name. What nobody has set is the role's affair: none is required."""
+def _entry_points(role: str) -> dict[str, dict[str, Any]]:
     try:
         text = (ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     except OSError as failure:
         raise AnsibleError(f"{role} is no role of this collection with an argument specification: {failure}") from None
-    entry_points = yaml_load(text)["argument_specs"].values()
-    options = [item for entry_point in entry_points for item in entry_point.get("options", {}).items()]
-    return {name: {**option, "required": False} for name, option in options}
+    return {name: row.get("options", {}) for name, row in yaml_load(text)["argument_specs"].items()}
+
+
+def options_of(role: str) -> dict[str, dict[str, Any]]:
+    """The options of all a role's entry points by name."""
+    return {name: option for options in _entry_points(role).values() for name, option in options.items()}
+
+
+def settings_of(role: str) -> dict[str, dict[str, Any]]:
+    """Those of the entry point main; of all where there is no main. Further ones are arguments of an entry point."""
+    return _entry_points(role).get("main") or options_of(role)
 
 
 def unsuitable(

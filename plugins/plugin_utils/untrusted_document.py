@@ -97,8 +97,9 @@ def text(value: Any, at_most: int = untrusted_text.LINE_AT_MOST) -> str:
 
 
 def number(value: Any) -> float | None:
-    """A part that should be a number; None if it is none."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
+    """A part that should be a number; None if it is none, or a large one."""
+    wrong = isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= NUMBER_AT_MOST
+    return None if wrong else value
 
 
 def moment(value: Any) -> float | None:

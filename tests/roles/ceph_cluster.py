@@ -72,7 +72,7 @@ QUESTIONS = (
 def both_ways(machine: str, questions: Sequence[tuple[dict[str, Any], str]]) -> list[Any]:
     """What a cluster answers to each [options of Ceph, words]: by the library, and by the program `ceph`."""
     folder = "/tmp/both-ways"
-    # Python makes packages of directories without __init__.py, too.
+    # Python makes packages of directories without an `__init__`, too.
     package = "ansible_collections/baremetal/gpu/plugins/module_utils"
     files = {
         f"{package}/{name}": UTILS / name

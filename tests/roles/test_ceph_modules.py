@@ -89,7 +89,8 @@ def test_configuration(cluster: Cluster) -> None:
     dump = {(e["section"], e["mask"], e["name"]): e["value"] for e in cluster.ask("config dump")}
     assert dump["osd", "class:ssd", "osd_memory_target"] == str(5 << 30)
     assert not cluster.run("ceph_config", settings={"osd/class:ssd": {"osd_memory_target": 5 << 30}})["changed"]
-    assert cluster.run("ceph_config_info")["settings"]["osd/class:ssd"] == {"osd_memory_target": str(5 << 30)}
+    found = cluster.run("ceph_info", gather_subset=["settings"])["settings"]["osd/class:ssd"]
+    assert found == {"osd_memory_target": str(5 << 30)}
     cluster.settles("ceph_config", settings={"osd/class:ssd": {"osd_memory_target": None}})
     assert "no option" in cluster.refused("ceph_config", settings={"osd": {"osd_memory_targte": "5G"}})
 
@@ -110,7 +111,7 @@ def test_key(cluster: Cluster) -> None:
     ssh(cluster.machine, f"sudo chmod 644 {path}")
     assert cluster.settles("ceph_key", **options) == [f"set the mode of {path} from 0644 to 0600"]
     assert entry["key"] not in json.dumps(cluster.run("ceph_key", **options))
-    assert cluster.run("ceph_key_info", names=["client.probe"])["caps"] == {"client.probe": options["caps"]}
+    assert cluster.run("ceph_info", gather_subset=["keys"])["caps"]["client.probe"] == options["caps"]
     cluster.settles("ceph_key", name="client.probe", state="absent", path=path)
     assert cluster.sh(f"sudo test -e {path}") == "rc=1\n"
 
@@ -127,7 +128,7 @@ def test_key_with_a_given_secret(cluster: Cluster) -> None:
 def test_pool(cluster: Cluster) -> None:
     cluster.settles("ceph_pool", name="scratch", size=1, min_size=1, application="rbd", quota_bytes="10M")
     cluster.settles("ceph_pool", name="scratch", size=2, min_size=1, quota_bytes="0", autoscale="off")
-    pool = cluster.run("ceph_pool_info")["pools"]["scratch"]
+    pool = cluster.run("ceph_info", gather_subset=["pools"])["pools"]["scratch"]
     assert (pool["size"], pool["quota_bytes"], pool["autoscale"], pool["application"]) == (2, 0, "off", ["rbd"])
     assert "confirm: scratch" in cluster.refused("ceph_pool", name="scratch", state="absent")
     gone = {"name": "scratch", "state": "absent", "confirm": "scratch"}
@@ -159,7 +160,7 @@ def test_file_system(cluster: Cluster) -> None:
     ssh(cluster.machine, "for i in $(seq 60); do sudo ceph mds stat | grep -q standby && break; sleep 1; done")
     cluster.settles("ceph_fs", **options)
     cluster.settles("ceph_fs", name=FS, allow_standby_replay=True)
-    assert cluster.run("ceph_fs_info")["filesystems"][FS]["data_pools"] == ["home_data"]
+    assert cluster.run("ceph_info", gather_subset=["filesystems"])["filesystems"][FS]["data_pools"] == ["home_data"]
     assert f"confirm: {FS}" in cluster.refused("ceph_fs", name=FS, state="absent")
     ssh(cluster.machine, "for i in $(seq 60); do sudo ceph mds stat | grep -q up:active && break; sleep 1; done")
 
@@ -168,19 +169,19 @@ def test_subvolume(cluster: Cluster) -> None:
     place = {"filesystem": FS, "group": "projects", "name": "vision"}
     cluster.settles("ceph_subvolume", **place, size="50M", uid=2001, gid=2001, mode="2770", namespace_isolated=True)
     cluster.settles("ceph_subvolume", **place, size="80M", gid=2002, snapshot="monday")
-    found = cluster.run("ceph_subvolume_info", filesystem=FS, group="projects")["subvolumes"]["vision"]
+    found = cluster.run("ceph_info", filesystem=FS, group="projects")["subvolumes"]["vision"]
     assert (found["size"], found["uid"], found["gid"], found["mode"]) == (80 * MIB, 2001, 2002, "2770")
     assert found["snapshots"] == ["monday"]
     assert "settled when it is made" in cluster.refused("ceph_subvolume", **place, namespace_isolated=False)
     assert "confirm: vision" in cluster.refused("ceph_subvolume", **place, state="absent")
     cluster.settles("ceph_subvolume", **place, state="absent", confirm="vision")
-    assert cluster.run("ceph_subvolume_info", filesystem=FS, group="projects")["subvolumes"] == {}
+    assert cluster.run("ceph_info", filesystem=FS, group="projects")["subvolumes"] == {}
 
 
 def test_homes_are_promised_only_what_is_there(cluster: Cluster) -> None:
     homes = [{"name": "alice", "uid": 2001, "gid": 2001, "size": "5G"}]
     assert "add up to 5 GiB" in cluster.refused("ceph_homes", filesystem=FS, homes=homes)
-    assert cluster.run("ceph_subvolume_info", filesystem=FS, group="homes")["subvolumes"] == {}
+    assert cluster.run("ceph_info", filesystem=FS, group="homes")["subvolumes"] == {}
 
 
 @pytest.fixture(scope="module")

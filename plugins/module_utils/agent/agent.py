@@ -60,7 +60,7 @@ class Settings:
 class Agent:
     """``Agent(settings, make_reader, publishers).run()`` until SIGTERM.
 
-    `make_reader` returns a snapshot.Reader in the child; `publishers` are those of agent_publish.py or answer alike.
+    `make_reader` returns a snapshot.Reader in the child; `publishers` are those of publish.py or answer alike.
     One that hears something too has `pipe`, which has a fileno() to wait for, or None, and `hear()`.
     """
 
@@ -368,7 +368,7 @@ class Agent:
             self.problems.pop("save", None)
 
     def result(self) -> dict[str, Any]:
-        """What the publishers get; see agent_publish.py."""
+        """What the publishers get; see publish.py."""
         look = self.last or {}
         return {
             "schema": SCHEMA,

@@ -124,7 +124,7 @@ def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_order(told: Any) -> bool:
-    """Whether it has the form of an order; see reconcile_shapes.py."""
+    """Whether it has the form of an order; see reconciler/shapes.py."""
     if not isinstance(told, dict) or not all(isinstance(told.get(key), str) for key in ("id", "kind")):
         return False
     gpus = told.get("gpus") or []

@@ -5,7 +5,7 @@
 
 `result` is what Agent.result() returns: {schema, time (Unix seconds), uptime (seconds since boot), boot_id, interval_s,
 agent: {probe_error, probe_seconds, probe_time, stuck, problems, log_error, state_saved, xids}, snapshot (see
-snapshot.py), health (see health.py)}.
+gpu/snapshot.py), health (see health/evaluate.py)}.
 """
 
 from __future__ import annotations

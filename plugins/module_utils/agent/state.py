@@ -83,7 +83,7 @@ class State:
             there.clean()
 
 
-# --- what a history has to look like; see health_history.py -----------------------------------------------------------
+# --- what a history has to look like; see health/history.py -----------------------------------------------------------
 
 _WHAT = {
     bool: "true or false",

@@ -195,14 +195,6 @@ def minimum_driver(cuda: str) -> str | None:
     return min(rows, key=version_key)
 
 
-def full_driver(cuda: str) -> str | None:
-    """The driver that a toolkit was released with: from here on nothing of it is missing."""
-    parts = version_key(cuda)
-    name = ".".join(str(part) for part in parts[:2])
-    rows = [driver for known, _update, driver, _source in TOOLKIT_DRIVERS if known == name]
-    return min(rows, key=version_key) if rows else None
-
-
 def runs_cuda(driver: str, cuda: str) -> bool | None:
     """Whether a driver (a version, or a branch) runs a toolkit; None where the toolkit is not known."""
     minimum = minimum_driver(cuda)

@@ -37,7 +37,7 @@ UUID = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
 NAME_OF_GPU = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}"
 PCI_ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-1][0-9A-Fa-f]\.[0-7]"
 AGENT_ID = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}"
-# Not fewer than an agent remembers; see health_history.py.
+# Not fewer than an agent remembers; see history.py.
 DEVICES_AT_MOST = 1024
 REASONS_AT_MOST = 256
 # How the unit of a Mesos agent stands; `held`: it waits for a condition.

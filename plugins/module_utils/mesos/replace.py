@@ -226,7 +226,7 @@ def living(work_dir: str, agent_id: str | None, proc: str = "/proc") -> list[int
     Source: Mesos, src/slave/paths.hpp. An executor that ended has a sentinel beside it, and none outlives a boot.
     """
     meta = os.path.join(work_dir, "meta")
-    # Asked by units that are protected, too: see boot.py.
+    # Asked by units that are protected, too: see host/boot.py.
     booted = [_text(os.path.join(meta, "boot_id")), boot.boot_id(os.path.dirname(proc)) or ""]
     if all(booted) and booted[0] != booted[1]:
         return []

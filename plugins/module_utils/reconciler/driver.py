@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Takes the steps that reconcile.py decides: written down, taken, written down."""
+"""Takes the steps that decide.py decides: written down, taken, written down."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEPS_IN_A_ROW = 6
 
 
 class Places(Protocol):
-    """Where the driver writes; see reconciler_store.py."""
+    """Where the driver writes; see store.py."""
 
     def save_node(self, host: str, row: dict[str, Any]) -> None: ...
 

@@ -78,7 +78,7 @@ class NotOurs(Exception):
 
 
 class Store:
-    """`secrets` are those of reconciler_settings.py."""
+    """`secrets` are those of settings.py."""
 
     def __init__(self, settings: Settings, secrets: dict[str, str]) -> None:
         if WHY_NOT:

@@ -9,8 +9,6 @@ vendor's documents and was not run, `hardware` was also run on a machine with re
 
 from __future__ import annotations
 
-INSTALLATION_GUIDE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
-
 SUPPORTED = {
     "debian12": {"name": "Debian 12", "family": "debian", "level": "ci", "repository": "debian12"},
     "debian13": {"name": "Debian 13", "family": "debian", "level": "ci", "repository": "debian13"},

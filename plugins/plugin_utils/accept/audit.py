@@ -18,9 +18,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     NOT_TESTABLE,
     PASS,
     Item,
-    row_of,
-    rows_of,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows
 
 OUTCOMES = {"PASS": PASS, "FAIL": FAIL, "WARNING": NOT_TESTABLE, "SKIPPED": NOT_APPLICABLE}
 INSTALL = "install it there: `python3 -m venv /opt/clustermax`, `/opt/clustermax/bin/pip install clustermax`, and a \
@@ -61,12 +60,12 @@ def items(services: Mapping[str, Mapping[str, Any]]) -> list[Item]:
     """All items of the stage."""
     found = []
     for name, parts in services.items():
-        row = row_of(row_of(parts.get("audit")).get("audit"))
+        row = mapping(mapping(parts.get("audit")).get("audit"))
         if not row:
             continue
         if row.get("installed") is not True:
             found.append(Item("audit.program", AUDIT, name, NOT_TESTABLE, "cmax is not installed", INSTALL))
         elif row.get("error"):
             found.append(Item("audit.program", AUDIT, name, NOT_TESTABLE, str(row["error"])))
-        found += [_item(name, check) for check in rows_of(row.get("rows"))]
+        found += [_item(name, check) for check in rows(row.get("rows"))]
     return found

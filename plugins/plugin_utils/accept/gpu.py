@@ -22,10 +22,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     Item,
     judged,
     outliers,
-    real,
-    row_of,
-    rows_of,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, rows
 
 Row = Mapping[str, Any]
 Hosts = Mapping[str, Row]
@@ -49,21 +47,21 @@ def _subject(device: Row) -> str:
 
 
 def _rate(device: Row, kind: str) -> float | None:
-    return real(row_of(device.get(kind)).get("gb_s" if kind == "memory" else "tflops"))
+    return number(mapping(device.get(kind)).get("gb_s" if kind == "memory" else "tflops"))
 
 
 def _results(host: str, device: Row) -> list[Item]:
     """Whether everything that came out of the GPU was right."""
     subject = _subject(device)
     items = []
-    flip = row_of(device.get("own_flip"))
+    flip = mapping(device.get("own_flip"))
     if not flip:
         items.append(Item("gpu.memory", GPU, host, NOT_TESTABLE, "its memory was not tested", "", subject))
     else:
-        wrong: float | None = real(row_of(device.get("memory")).get("wrong")) or 0
-        wrong = (wrong or 0) + (real(flip.get("others")) or 0)
+        wrong: float | None = number(mapping(device.get("memory")).get("wrong")) or 0
+        wrong = (wrong or 0) + (number(flip.get("others")) or 0)
         places = "; ".join(
-            f"byte {row.get('byte')}, bits {row.get('bits')}" for row in rows_of(device.get("memory_errors"))
+            f"byte {row.get('byte')}, bits {row.get('bits')}" for row in rows(device.get("memory_errors"))
         )
         evidence = f"{device.get('tested_mib')} MiB tested, {wrong:.0f} words were wrong"
         items.append(
@@ -78,14 +76,14 @@ def _results(host: str, device: Row) -> list[Item]:
             )
         )
     for kind in ("copies", "fp32", "fp64", "bf16"):
-        row = row_of(device.get(kind))
+        row = mapping(device.get(kind))
         id = f"gpu.{kind}"
         if not row:
             missing = kind == "bf16" and not device.get("error")
             outcome, why = (NOT_APPLICABLE, "has no BF16") if missing else (NOT_TESTABLE, "the GPU did not come to it")
             items.append(Item(id, GPU, host, outcome, why, "", subject))
             continue
-        wrong = real(row.get("wrong"))
+        wrong = number(row.get("wrong"))
         where = row.get("multiprocessors")
         at = f", on multiprocessors {where}" if isinstance(where, list) and where else ""
         good = None if wrong is None else wrong == 0
@@ -109,11 +107,11 @@ def _figures(host: str, device: Row) -> list[Item]:
         evidence = f"{rate:.4g} of {wanted:g} {what} ({rate / wanted:.0%}; {sheet.source})"
         good = rate >= nominal.FLOOR[kind] * wanted
         items.append(judged(f"gpu.nominal.{kind}", GPU, host, good, evidence, SLOW.format(host=host), subject))
-    pcie = row_of(row_of(device.get("readings")).get("pcie"))
-    lane = nominal.PCIE_LANE_GB_S.get(int(real(pcie.get("generation_max")) or 0))
-    width = real(pcie.get("width_max"))
+    pcie = mapping(mapping(device.get("readings")).get("pcie"))
+    lane = nominal.PCIE_LANE_GB_S.get(int(number(pcie.get("generation_max")) or 0))
+    width = number(pcie.get("width_max"))
     for way in COPIES[:2]:
-        rate = real(row_of(device.get("copies")).get(f"{way}_gb_s"))
+        rate = number(mapping(device.get("copies")).get(f"{way}_gb_s"))
         if rate is None or lane is None or width is None:
             continue
         evidence = f"{rate:.4g} GB/s {way.replace('_', ' ')}; the link carries {lane * width:.4g}"
@@ -126,17 +124,17 @@ def _figures(host: str, device: Row) -> list[Item]:
 def _readings(host: str, device: Row) -> list[Item]:
     """What NVML told while the GPU worked."""
     subject = _subject(device)
-    readings = row_of(device.get("readings"))
+    readings = mapping(device.get("readings"))
     if not readings:
         return [Item("gpu.readings", GPU, host, NOT_TESTABLE, "NVML told nothing while the GPU worked", "", subject)]
     items = []
-    most = row_of(readings.get("most"))
+    most = mapping(readings.get("most"))
     told = ", ".join(f"{key} {value}" for key, value in most.items())
     held = [str(reason) for reason in readings.get("held_back") or []]
     evidence = f"held back by {', '.join(held)}; at most {told}" if held else f"at most {told}"
     remedy = "check the airflow, the fans and the power supply of the host, and the room's temperature"
     items.append(judged("gpu.throttle", GPU, host, not held, evidence, remedy, subject))
-    grown = row_of(readings.get("grown"))
+    grown = mapping(readings.get("grown"))
     told = ", ".join(f"{key} by {_growth(value)}" for key, value in grown.items())
     evidence = f"errors were counted under load: {told}" if grown else "no counter of errors has grown"
     items.append(
@@ -150,8 +148,8 @@ def _readings(host: str, device: Row) -> list[Item]:
             subject,
         )
     )
-    pcie = row_of(readings.get("pcie"))
-    now, best = ([real(pcie.get(f"{key}{which}")) for key in ("generation", "width")] for which in ("", "_max"))
+    pcie = mapping(readings.get("pcie"))
+    now, best = ([number(pcie.get(f"{key}{which}")) for key in ("generation", "width")] for which in ("", "_max"))
     if None in (*now, *best):
         items.append(Item("gpu.pcie_load", GPU, host, NOT_TESTABLE, "the PCIe link is not known", "", subject))
         return items
@@ -163,25 +161,26 @@ def _readings(host: str, device: Row) -> list[Item]:
 
 
 def _growth(pair: Any) -> str:
-    return f"{pair[1] - pair[0]}" if isinstance(pair, list) and len(pair) == 2 and all(map(real, pair[1:])) else "some"
+    known = isinstance(pair, list) and len(pair) == 2 and number(pair[0]) is not None and number(pair[1])
+    return f"{pair[1] - pair[0]}" if known else "some"
 
 
 def _pairs(host: str, row: Row, load: Row) -> list[Item]:
     """Copies between the GPUs of a host."""
-    by_uuid = {device.get("uuid"): _subject(device) for device in rows_of(load.get("devices"))}
-    links = {gpu.get("uuid"): real(gpu.get("nvlinks")) or 0 for gpu in rows_of(row_of(row.get("gpu")).get("devices"))}
+    by_uuid = {device.get("uuid"): _subject(device) for device in rows(load.get("devices"))}
+    links = {gpu.get("uuid"): number(gpu.get("nvlinks")) or 0 for gpu in rows(mapping(row.get("gpu")).get("devices"))}
     sick = {
-        device.get("uuid") for device in rows_of(load.get("devices")) if real(row_of(device.get("memory")).get("wrong"))
+        device.get("uuid") for device in rows(load.get("devices")) if number(mapping(device.get("memory")).get("wrong"))
     }
     items = []
-    for pair in rows_of(load.get("pairs")):
+    for pair in rows(load.get("pairs")):
         first, second = pair.get("first"), pair.get("second")
         subject = f"{by_uuid.get(first, '?')} and {by_uuid.get(second, '?')}"
         if pair.get("error"):
-            text = str(row_of(pair.get("error")).get("text"))
+            text = str(mapping(pair.get("error")).get("text"))
             items.append(judged("gpu.peer", GPU, host, False, text, "`gpuops doctor` looks at both GPUs", subject))
             continue
-        wrong, peers = real(pair.get("wrong")), pair.get("peers") is True
+        wrong, peers = number(pair.get("wrong")), pair.get("peers") is True
         if wrong and sick & {first, second}:
             why = "the memory of one of them is wrong, so what arrived wrong says nothing of the way"
             items.append(Item("gpu.peer", GPU, host, NOT_TESTABLE, why, "", subject))
@@ -206,20 +205,20 @@ def _alike(hosts: Hosts) -> dict[str, dict[str, dict[tuple[str, str], float]]]:
             found.setdefault(what, {}).setdefault(model, {})[host, subject] = rate
 
     for host, row in hosts.items():
-        load = row_of(row.get("load"))
+        load = mapping(row.get("load"))
         names = {}
-        for device in rows_of(load.get("devices")):
+        for device in rows(load.get("devices")):
             names[device.get("uuid")] = (str(device.get("name")), _subject(device))
             for kind in KINDS:
                 put(kind, str(device.get("name")), host, _subject(device), _rate(device, kind))
             for way in COPIES:
-                rate = real(row_of(device.get("copies")).get(f"{way}_gb_s"))
+                rate = number(mapping(device.get("copies")).get(f"{way}_gb_s"))
                 put(way, str(device.get("name")), host, _subject(device), rate)
-        for pair in rows_of(load.get("pairs")):
+        for pair in rows(load.get("pairs")):
             if pair.get("error") or pair.get("first") not in names or pair.get("second") not in names:
                 continue
             (model, first), (other, second) = names[pair["first"]], names[pair["second"]]
-            rates = [rate for rate in map(real, (pair.get("there_gb_s"), pair.get("back_gb_s"))) if rate]
+            rates = [rate for rate in map(number, (pair.get("there_gb_s"), pair.get("back_gb_s"))) if rate]
             way = "peers" if pair.get("peers") is True else "pairs through the host"
             put(way, f"{model} and {other}", host, f"{first} and {second}", min(rates, default=None))
     return found
@@ -252,29 +251,29 @@ def items(hosts: Hosts, tolerance: float = TOLERANCE) -> list[Item]:
     """All items of the stage."""
     found: list[Item] = []
     for host, row in hosts.items():
-        known = rows_of(row_of(row.get("gpu")).get("devices"))
-        if row_of(row.get("gpu")).get("present") is False:
+        known = rows(mapping(row.get("gpu")).get("devices"))
+        if mapping(row.get("gpu")).get("present") is False:
             found.append(Item("gpu.present", GPU, host, NOT_APPLICABLE, "the host has no GPU"))
             continue
-        load = row_of(row.get("load"))
+        load = mapping(row.get("load"))
         if not load:
-            why = str(row.get("why") or row_of(row.get("held")).get("why") or "the host did not answer")
+            why = str(row.get("why") or mapping(row.get("held")).get("why") or "the host did not answer")
             found.append(Item("gpu.present", GPU, host, NOT_TESTABLE, why))
             continue
-        if any(row_of(gpu.get("mig")).get("enabled") for gpu in known):
+        if any(mapping(gpu.get("mig")).get("enabled") for gpu in known):
             why = "MIG is on: CUDA shows a part of one GPU, whatever there is"
             found.append(Item("gpu.present", GPU, host, NOT_TESTABLE, why, "switch MIG off for the acceptance"))
             continue
-        devices = rows_of(load.get("devices"))
-        error = row_of(load.get("error"))
+        devices = rows(load.get("devices"))
+        error = mapping(load.get("error"))
         seen = {device.get("uuid") for device in devices}
-        minors = row_of(row.get("held")).get("minors")
+        minors = mapping(row.get("held")).get("minors")
         unheld = [gpu for gpu in known if isinstance(minors, list) and gpu.get("minor") not in minors]
         busy = [
-            gpu for gpu in known if gpu.get("uuid") not in seen and (real(gpu.get("process_count")) or gpu in unheld)
+            gpu for gpu in known if gpu.get("uuid") not in seen and (number(gpu.get("process_count")) or gpu in unheld)
         ]
         for gpu in busy:
-            processes = real(gpu.get("process_count"))
+            processes = number(gpu.get("process_count"))
             why = f"{processes:g} processes use the GPU" if processes else "another job of Slurm has the GPU"
             found.append(
                 Item("gpu.free", GPU, host, NOT_TESTABLE, why, f"`gpuops drain {host}`, and wait", _subject(gpu))
@@ -288,7 +287,7 @@ def items(hosts: Hosts, tolerance: float = TOLERANCE) -> list[Item]:
         remedy = f"`gpuops doctor {host}`"
         found.append(judged("gpu.present", GPU, host, bool(devices) and not lost and not error, evidence, remedy))
         for device in devices:
-            failed = row_of(device.get("error"))
+            failed = mapping(device.get("error"))
             if failed:
                 text = f"{failed.get('call')}: {failed.get('text')}"
                 found.append(judged("gpu.runs", GPU, host, False, text, remedy, _subject(device)))

@@ -9,7 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -93,19 +93,3 @@ def outliers(values: Mapping[Key, float], tolerance: float) -> list[Outlier[Key]
         return []
     rows = [Outlier(key, value, median, value / median) for key, value in values.items()]
     return sorted((row for row in rows if row.share < 1 - tolerance), key=lambda row: row.share)
-
-
-def row_of(value: Any) -> Mapping[str, Any]:
-    """What a host sent where a table is expected; an empty one for anything else."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def rows_of(value: Any) -> list[Mapping[str, Any]]:
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
-
-
-def real(value: Any) -> float | None:
-    """A number that a host sent; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e15:
-        return None
-    return float(value)

@@ -22,10 +22,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     Item,
     judged,
     outliers,
-    real,
-    row_of,
-    rows_of,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, rows
 
 # A host or a pair that is this much slower than the others is named: TCP varies more than arithmetic does.
 TOLERANCE = 0.25
@@ -68,7 +66,7 @@ class Measured:
         self.latencies: dict[Pair, float] = {}
         self.errors: dict[Pair, str] = {}
         for host, row in hosts.items():
-            for told in rows_of(row.get("network")):
+            for told in rows(row.get("network")):
                 peer = told.get("peer")
                 if not isinstance(peer, str) or peer not in hosts or peer == host:
                     continue
@@ -76,10 +74,10 @@ class Measured:
                     self.errors[host, peer] = str(told["error"])
                     continue
                 for pair, key in (((host, peer), "send_gbit_s"), ((peer, host), "receive_gbit_s")):
-                    rate = real(told.get(key))
+                    rate = number(told.get(key))
                     if rate is not None:
                         self.rates[pair] = rate
-                latency = real(told.get("latency_us"))
+                latency = number(told.get("latency_us"))
                 if latency is not None:
                     self.latencies[host, peer] = latency
 
@@ -91,8 +89,8 @@ class Measured:
         return _most((other, rate) for (_one, other), rate in self.rates.items())
 
     def round_trips(self) -> dict[str, float]:
-        rows = [(name, -value) for pair, value in self.latencies.items() for name in pair]
-        return {name: -value for name, value in _most(rows).items()}
+        slowest = [(name, -value) for pair, value in self.latencies.items() for name in pair]
+        return {name: -value for name, value in _most(slowest).items()}
 
     def cut_off(self) -> set[str]:
         """The hosts that reach fewer than half of those with whom they measured. Of two hosts nobody can say which."""
@@ -105,9 +103,9 @@ class Measured:
         }
 
 
-def _most(rows: Any) -> dict[str, float]:
+def _most(pairs: Any) -> dict[str, float]:
     found: dict[str, float] = {}
-    for name, value in rows:
+    for name, value in pairs:
         found[name] = max(value, found.get(name, value))
     return found
 
@@ -194,8 +192,8 @@ def _rdma(hosts: Mapping[str, Mapping[str, Any]]) -> list[Item]:
     """What TCP does not show is said."""
     found = []
     for name, row in hosts.items():
-        ports = row_of(row.get("accept")).get("infiniband")
-        active = [told for told in rows_of(ports) if rdma.is_up(told)]
+        ports = mapping(row.get("accept")).get("infiniband")
+        active = [told for told in rows(ports) if rdma.is_up(told)]
         if isinstance(ports, list) and not active:
             found.append(Item("network.rdma", NETWORK, name, NOT_APPLICABLE, "the host has no active RDMA port"))
             continue

@@ -22,10 +22,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     Item,
     judged,
     odd,
-    real,
-    row_of,
-    rows_of,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, rows
 
 Host = Mapping[str, Any]
 Hosts = Mapping[str, Host]
@@ -49,7 +47,7 @@ PROVIDERS = ("sss", "ldap", "winbind", "systemd-userdb")
 def _at(host: Host, path: tuple[str, ...]) -> Any:
     value: Any = host
     for part in path:
-        value = row_of(value).get(part)
+        value = mapping(value).get(part)
     return value
 
 
@@ -58,8 +56,8 @@ def _text(host: Host, path: tuple[str, ...]) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _gpus(host: Host) -> list[Mapping[str, Any]]:
-    return rows_of(_at(host, ("gpu", "devices")))
+def _gpus(host: Host) -> list[dict[str, Any]]:
+    return rows(_at(host, ("gpu", "devices")))
 
 
 def _name(gpu: Mapping[str, Any]) -> str:
@@ -118,7 +116,7 @@ def _models(host: Host) -> str | None:
 
 def users(hosts: Hosts) -> list[Item]:
     """A user has the same uid and gid everywhere, as the files belong to these numbers."""
-    told = {name: row_of(_at(host, ("accept", "identities", "ids"))) for name, host in hosts.items()}
+    told = {name: mapping(_at(host, ("accept", "identities", "ids"))) for name, host in hosts.items()}
     items = []
     for user in sorted({str(user) for ids in told.values() for user in ids}):
         known = {name: str(ids[user]) for name, ids in told.items() if ids.get(user)}
@@ -157,8 +155,8 @@ def _ecc(gpu: Mapping[str, Any]) -> tuple[bool | None, str, str]:
 
 
 def _width(gpu: Mapping[str, Any]) -> tuple[bool | None, str, str]:
-    pcie = row_of(gpu.get("pcie"))
-    width, most = real(pcie.get("width")), real(pcie.get("width_max"))
+    pcie = mapping(gpu.get("pcie"))
+    width, most = number(pcie.get("width")), number(pcie.get("width_max"))
     if width is None or most is None:
         return None, "the width of the PCIe link is not known", ""
     return (
@@ -169,7 +167,7 @@ def _width(gpu: Mapping[str, Any]) -> tuple[bool | None, str, str]:
 
 
 def _answers(gpu: Mapping[str, Any]) -> tuple[bool | None, str, str]:
-    error = row_of(gpu.get("error"))
+    error = mapping(gpu.get("error"))
     return not error, f"{error.get('text')}" if error else "the GPU answers", str(error.get("remedy") or "")
 
 
@@ -193,7 +191,7 @@ def of_gpus(name: str, host: Host) -> list[Item]:
 
 
 def _mig(name: str, host: Host) -> list[Item]:
-    modes = {_name(gpu): row_of(gpu.get("mig")).get("enabled") for gpu in _gpus(host)}
+    modes = {_name(gpu): mapping(gpu.get("mig")).get("enabled") for gpu in _gpus(host)}
     known = {key: mode for key, mode in modes.items() if isinstance(mode, bool)}
     if not known:
         return [Item("node.mig", NODE, name, NOT_APPLICABLE, "no GPU can be cut by MIG")]
@@ -205,7 +203,7 @@ def _mig(name: str, host: Host) -> list[Item]:
 
 
 def _numa(name: str, host: Host) -> list[Item]:
-    nodes = real(_at(host, ("accept", "numa_nodes")))
+    nodes = number(_at(host, ("accept", "numa_nodes")))
     if nodes is None:
         return [Item("node.numa", NODE, name, NOT_TESTABLE, "how many NUMA nodes there are is not known")]
     if nodes < 2:
@@ -217,15 +215,15 @@ def _numa(name: str, host: Host) -> list[Item]:
 
 
 def _health(name: str, host: Host) -> list[Item]:
-    health = row_of(_at(host, ("gpu", "health")))
+    health = mapping(_at(host, ("gpu", "health")))
     verdict = health.get("verdict")
-    rows = rows_of(health.get("reasons")) + [
-        reason for gpu in rows_of(health.get("devices")) for reason in rows_of(gpu.get("reasons"))
+    reasons = rows(health.get("reasons")) + [
+        reason for gpu in rows(health.get("devices")) for reason in rows(gpu.get("reasons"))
     ]
-    if verdict not in VERDICTS or (verdict == UNKNOWN and not rows):
+    if verdict not in VERDICTS or (verdict == UNKNOWN and not reasons):
         return [Item("node.health", NODE, name, NOT_TESTABLE, "there is no verdict on the GPUs' health")]
-    found = "; ".join(str(row.get("text") or row.get("code")) for row in rows) or "no fault is known"
-    remedy = "; ".join(dict.fromkeys(str(row.get("remedy")) for row in rows if row.get("remedy")))
+    found = "; ".join(str(row.get("text") or row.get("code")) for row in reasons) or "no fault is known"
+    remedy = "; ".join(dict.fromkeys(str(row.get("remedy")) for row in reasons if row.get("remedy")))
     return [judged("node.health", NODE, name, verdict == OK, found, remedy)]
 
 
@@ -254,14 +252,14 @@ def _acs(name: str, host: Host) -> list[Item]:
 
 def _iommu(name: str, host: Host) -> list[Item]:
     """By what the kernel says of the groups: its command line has more than one word for it, and defaults."""
-    groups = real(_at(host, ("accept", "iommu_groups")))
-    types = row_of(_at(host, ("accept", "iommu_types")))
-    if groups is None or (groups and not row_of(types.get("groups"))):
+    groups = number(_at(host, ("accept", "iommu_groups")))
+    types = mapping(_at(host, ("accept", "iommu_types")))
+    if groups is None or (groups and not mapping(types.get("groups"))):
         return [Item("node.iommu", NODE, name, NOT_TESTABLE, "the state of the IOMMU is not known")]
-    displays = row_of(types.get("displays"))
+    displays = mapping(types.get("displays"))
     addresses = {str(gpu.get("pci_address")) for gpu in _gpus(host)}
     of_gpus = {str(kind) for address, kind in displays.items() if address in addresses}
-    kinds = of_gpus or {str(kind) for kind in row_of(types.get("groups"))}
+    kinds = of_gpus or {str(kind) for kind in mapping(types.get("groups"))}
     through = kinds == {"identity"}
     told = ", ".join(sorted(kinds))
     evidence = f"the IOMMU is on, {'in passthrough' if through else 'and translates'}: its groups are of type {told}"
@@ -270,12 +268,12 @@ def _iommu(name: str, host: Host) -> list[Item]:
 
 
 def _limits(name: str, host: Host) -> list[Item]:
-    limits = row_of(_at(host, ("accept", "limits")))
+    limits = mapping(_at(host, ("accept", "limits")))
     if not limits:
         return [Item("node.limits", NODE, name, NOT_APPLICABLE, "no program here starts jobs")]
     items = []
     for program, told in limits.items():
-        row = row_of(told)
+        row = mapping(told)
         if set(row) != {"locked_bytes", "open_files"}:
             evidence = "its limits cannot be read"
             items.append(Item("node.limits", NODE, name, NOT_TESTABLE, evidence, "", str(program)))
@@ -286,7 +284,7 @@ def _limits(name: str, host: Host) -> list[Item]:
                 ("locked_bytes", "locked memory", LOCKED_LEAST),
                 ("open_files", "open files", OPEN_FILES_LEAST),
             )
-            if row[key] is not None and (real(row[key]) or 0) < least
+            if row[key] is not None and (number(row[key]) or 0) < least
         ]
         evidence = f"jobs are limited to {', '.join(low)}" if low else "jobs may lock memory and open files"
         remedy = f"set LimitMEMLOCK=infinity and LimitNOFILE={OPEN_FILES_LEAST} in the unit of {program}"
@@ -296,7 +294,7 @@ def _limits(name: str, host: Host) -> list[Item]:
 
 def _disks(name: str, host: Host) -> list[Item]:
     items = []
-    for row in rows_of(_at(host, ("accept", "disks"))):
+    for row in rows(_at(host, ("accept", "disks"))):
         passed = row.get("passed") if isinstance(row.get("passed"), bool) else None
         words = {True: "passes its own check", False: "fails its own check"}
         said = one_line(row.get("said") or "", 300)
@@ -308,11 +306,11 @@ def _disks(name: str, host: Host) -> list[Item]:
 
 def _interfaces(name: str, host: Host) -> list[Item]:
     items = []
-    for row in rows_of(_at(host, ("accept", "interfaces"))):
+    for row in rows(_at(host, ("accept", "interfaces"))):
         if row.get("state") != "up":
             items.append(Item("node.nic", NODE, name, NOT_APPLICABLE, "not in use", "", f"{row.get('name')}"))
             continue
-        wrong = {key: value for key, value in row_of(row.get("errors")).items() if real(value)}
+        wrong = {key: value for key, value in mapping(row.get("errors")).items() if number(value)}
         told = ", ".join(f"{key} {value}" for key, value in wrong.items())
         evidence = f"{row.get('speed_mb_s')} Mbit/s, {told or 'no errors'}"
         remedy = "replace the cable or its transceivers, and look at the switch's port"
@@ -332,7 +330,7 @@ def _rdma(name: str, host: Host) -> list[Item]:
     """Ports of InfiniBand and RoCE. A port is at work if it is active and has a link; one that is switched off is not
     in use, as an Ethernet port whose network interface is down."""
     items = []
-    for row in rows_of(_at(host, ("accept", "infiniband"))):
+    for row in rows(_at(host, ("accept", "infiniband"))):
         port, state, layer = f"{row.get('name')}", rdma.word(row.get("state")), row.get("link_layer")
         # What is not known does not contradict the state.
         physical = rdma.word(row.get("phys_state")) or ("LinkUp" if state == "ACTIVE" else "")
@@ -340,7 +338,7 @@ def _rdma(name: str, host: Host) -> list[Item]:
             evidence = f"not in use: {state}, its link is {physical}"
             items.append(Item("node.infiniband", NODE, name, NOT_APPLICABLE, evidence, "", port))
             continue
-        wrong = {key: value for key, value in row_of(row.get("errors")).items() if real(value)}
+        wrong = {key: value for key, value in mapping(row.get("errors")).items() if number(value)}
         told = ", ".join(f"{key} {value}" for key, value in wrong.items())
         evidence = (
             f"{state or 'state not known'}, {physical or 'link not known'}, {row.get('rate')}, {told or 'no errors'}"
@@ -367,8 +365,8 @@ def _hugepages(name: str, host: Host) -> list[Item]:
 
 
 def _memory(name: str, host: Host) -> list[Item]:
-    found = row_of(_at(host, ("accept", "memory_errors")))
-    corrected, uncorrected = real(found.get("corrected")), real(found.get("uncorrected"))
+    found = mapping(_at(host, ("accept", "memory_errors")))
+    corrected, uncorrected = number(found.get("corrected")), number(found.get("uncorrected"))
     if corrected is None or uncorrected is None:
         why = "nothing counts the errors of the host's memory: no driver (EDAC) is loaded"
         return [Item("node.memory", NODE, name, NOT_TESTABLE, why)]
@@ -385,8 +383,8 @@ def _identity(name: str, host: Host) -> list[Item]:
     provided = [source for source in sources if source in PROVIDERS]
     if not provided:
         return [Item("node.identity", NODE, name, NOT_APPLICABLE, "users are only those of the host's own files")]
-    ids = row_of(_at(host, ("accept", "identities", "ids")))
-    lost = [user for user, number in ids.items() if not number]
+    ids = mapping(_at(host, ("accept", "identities", "ids")))
+    lost = [user for user, uid in ids.items() if not uid]
     evidence = f"users come from {', '.join(provided)}"
     evidence += f"; not known: {', '.join(map(str, lost[:8]))}" if lost else ""
     remedy = "see that the service of the identities answers: `systemctl status sssd`"
@@ -394,10 +392,10 @@ def _identity(name: str, host: Host) -> list[Item]:
 
 
 def _gpudirect(name: str, host: Host) -> list[Item]:
-    ports = [row for row in rows_of(_at(host, ("accept", "infiniband"))) if rdma.is_up(row)]
+    ports = [row for row in rows(_at(host, ("accept", "infiniband"))) if rdma.is_up(row)]
     if not ports or not _gpus(host):
         return [Item("node.gpudirect", NODE, name, NOT_APPLICABLE, "the host has no GPU, or no active RDMA port")]
-    found = row_of(_at(host, ("accept", "dmabuf")))
+    found = mapping(_at(host, ("accept", "dmabuf")))
     flavour = _text(host, ("gpu", "driver", "flavour"))
     through = "nvidia_peermem" if found.get("peermem") is True else "dma-buf"
     good: bool | None = found.get("peermem") is True or (found.get("built") is True and flavour == "open")
@@ -432,7 +430,7 @@ def items(hosts: Hosts) -> list[Item]:
     """All items of the stage."""
     found = same(hosts) + users(hosts)
     for name, host in hosts.items():
-        if not row_of(host.get("accept")):
+        if not mapping(host.get("accept")):
             found.append(Item("node.facts", NODE, name, NOT_TESTABLE, "the host did not answer"))
             continue
         found += of_gpus(name, host)

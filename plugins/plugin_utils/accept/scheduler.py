@@ -20,9 +20,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     Item,
     judged,
     outliers,
-    real,
-    row_of,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number
 
 Rows = Mapping[str, Mapping[str, Any]]
 
@@ -57,7 +56,7 @@ def _state(name: str, row: Mapping[str, Any]) -> Item:
 def _fleet(hosts: Rows) -> list[Item]:
     """Nodes whose GPUs together are slower than those of the others."""
     rates = {
-        name: real(row_of(row_of(row_of(host.get("jobs")).get("kinds")).get("collective")).get("gb_s"))
+        name: number(mapping(mapping(mapping(host.get("jobs")).get("kinds")).get("collective")).get("gb_s"))
         for name, host in hosts.items()
     }
     known = {name: rate for name, rate in rates.items() if rate}
@@ -77,7 +76,7 @@ def _fleet(hosts: Rows) -> list[Item]:
 def _between(services: Rows) -> list[Item]:
     items = []
     for name, row in services.items():
-        told = row_of(row.get("collectives"))
+        told = mapping(row.get("collectives"))
         if told:
             good = told.get("ok") if isinstance(told.get("ok"), bool) else None
             items.append(judged("scheduler.collectives", SCHEDULER, name, good, str(told.get("text")), BETWEEN))
@@ -88,7 +87,7 @@ def items(hosts: Rows, services: Rows) -> list[Item]:
     """All items of the stage. A row may have "why": what kept the node from being asked."""
     found = []
     for name, host in hosts.items():
-        row = row_of(host.get("jobs"))
+        row = mapping(host.get("jobs"))
         if not row:
             if host.get("why") or "jobs" not in host:
                 why = str(host.get("why") or "the host did not answer")
@@ -97,11 +96,11 @@ def items(hosts: Rows, services: Rows) -> list[Item]:
                 found.append(Item("scheduler.state", SCHEDULER, name, NOT_APPLICABLE, "the host is no node of Slurm"))
             continue
         found.append(_state(name, row))
-        kinds = row_of(row.get("kinds"))
+        kinds = mapping(row.get("kinds"))
         if row.get("why") or not kinds:
             found.append(Item("scheduler.batch", SCHEDULER, name, NOT_TESTABLE, f"{row.get('why')}"))
         for kind, remedy in REMEDIES.items():
-            told = row_of(kinds.get(kind))
+            told = mapping(kinds.get(kind))
             if told:
                 good = told.get("ok") if isinstance(told.get("ok"), bool) else None
                 text = str(told.get("text"))

@@ -18,10 +18,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     SERVICES,
     Item,
     judged,
-    real,
-    row_of,
-    rows_of,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, rows
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]
@@ -34,7 +32,7 @@ NO_IMAGE = "accept_image is not set: name an image, such as catalogue/pytorch:2.
 
 
 def _exporters(server: str, row: Row) -> list[Item]:
-    targets = rows_of(row.get("targets"))
+    targets = rows(row.get("targets"))
     expected = (
         [name for name in row["expected"] if isinstance(name, str)] if isinstance(row.get("expected"), list) else []
     )
@@ -100,7 +98,7 @@ def _registry(name: str, row: Row) -> list[Item]:
         remedy = "see that the registry answers, and run `gpuops up --tags registry`"
         return [judged("services.registry", SERVICES, name, False, str(row["error"]), remedy)]
     found = [judged("services.registry", SERVICES, name, True, "the registry answers, and the host trusts it", "")]
-    image, size, seconds = row.get("image"), real(row.get("bytes")), real(row.get("seconds"))
+    image, size, seconds = row.get("image"), number(row.get("bytes")), number(row.get("seconds"))
     if not image:
         return [*found, Item("services.pull", SERVICES, name, NOT_TESTABLE, NO_IMAGE)]
     good = not row.get("pull_error") and size is not None
@@ -118,10 +116,10 @@ def items(hosts: Rows, services: Rows) -> list[Item]:
     found = []
     for name, parts in services.items():
         for part, judge in PARTS.items():
-            if row_of(parts.get(part)):
-                found += judge(name, row_of(parts[part]))
+            if mapping(parts.get(part)):
+                found += judge(name, mapping(parts[part]))
     for name, host in hosts.items():
-        row = row_of(host.get("registry"))
+        row = mapping(host.get("registry"))
         if row:
             found += _registry(name, row)
         elif host.get("why") or "registry" not in host:

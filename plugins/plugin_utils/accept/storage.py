@@ -4,7 +4,7 @@
 """The storage as hosts have it, and the cluster behind it.
 
 `hosts` are {name: {"storage": what accept_storage returns}}, `services` {the host of a monitor: {"ceph": what
-ceph_cluster_info returns, "homes": what ceph_subvolume_info does}}. What hosts send is untrusted.
+ceph_cluster_info returns, "homes": what ceph_info does}}. What hosts send is untrusted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     Item,
     judged,
     outliers,
-    real,
-    row_of,
-    rows_of,
 )
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, rows
 
 Rows = Mapping[str, Mapping[str, Any]]
 
@@ -47,11 +45,11 @@ def _cluster(services: Rows) -> list[Item]:
     for name, row in services.items():
         if "ceph" not in row:
             continue
-        found = row_of(row["ceph"])
-        problems = rows_of(found.get("problems"))
+        found = mapping(row["ceph"])
+        problems = rows(found.get("problems"))
         told = "; ".join(f"{one.get('cause')} {one.get('evidence') or ''}".strip() for one in problems)
         remedy = "; ".join(dict.fromkeys(str(one["remedy"]) for one in problems if one.get("remedy")))
-        health = row_of(row_of(found.get("cluster")).get("health")).get("status")
+        health = mapping(mapping(found.get("cluster")).get("health")).get("status")
         if not found or (health is None and not problems):
             items.append(Item("storage.health", STORAGE, name, NOT_TESTABLE, "the storage cluster was not asked"))
             continue
@@ -66,12 +64,12 @@ def _quotas(services: Rows) -> list[Item]:
     for name, row in services.items():
         if "homes" not in row:
             continue
-        homes = row_of(row["homes"]).get("subvolumes")
+        homes = mapping(row["homes"]).get("subvolumes")
         if not isinstance(homes, Mapping):
             items.append(Item("storage.quota", STORAGE, name, NOT_TESTABLE, "the homes cannot be listed"))
             continue
-        whole = {home: row for home, row in homes.items() if row_of(row).get("state", "complete") == "complete"}
-        without = [home for home, row in whole.items() if not real(row_of(row).get("size"))]
+        whole = {home: row for home, row in homes.items() if mapping(row).get("state", "complete") == "complete"}
+        without = [home for home, row in whole.items() if not number(mapping(row).get("size"))]
         remedy = "give it a size in `cephfs_homes_users`, and run `gpuops up --tags storage`"
         items += [
             judged("storage.quota", STORAGE, name, False, "the home has no quota", remedy, f"home {home}")
@@ -86,8 +84,8 @@ def _quotas(services: Rows) -> list[Item]:
 
 def _space(name: str, row: Mapping[str, Any]) -> list[Item]:
     items = []
-    for told in (*rows_of(row.get("spaces")), row_of(row_of(row.get("measured")).get("space"))):
-        total, free = real(told.get("total_bytes")), real(told.get("free_bytes"))
+    for told in (*rows(row.get("spaces")), mapping(mapping(row.get("measured")).get("space"))):
+        total, free = number(told.get("total_bytes")), number(told.get("free_bytes"))
         if not total or free is None:
             continue
         evidence = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free"
@@ -99,7 +97,7 @@ def _space(name: str, row: Mapping[str, Any]) -> list[Item]:
 
 
 def _speed(name: str, row: Mapping[str, Any]) -> list[Item]:
-    measured = row_of(row.get("measured"))
+    measured = mapping(row.get("measured"))
     if row.get("has_fio") is not True:
         return [Item("storage.works", STORAGE, name, NOT_TESTABLE, "fio is not installed", "install fio")]
     if not measured:
@@ -116,9 +114,9 @@ def _speed(name: str, row: Mapping[str, Any]) -> list[Item]:
 
 def _fleet(hosts: Rows, tolerance: float) -> list[Item]:
     items = []
-    measured = {name: row_of(row_of(row.get("storage")).get("measured")) for name, row in hosts.items()}
+    measured = {name: mapping(mapping(row.get("storage")).get("measured")) for name, row in hosts.items()}
     for key, (id, words, less_is_better) in FIGURES.items():
-        known = {name: value for name, row in measured.items() if (value := real(row.get(key)))}
+        known = {name: value for name, row in measured.items() if (value := number(row.get(key)))}
         known = {name: value for name, value in known.items() if value > 0}
         named = outliers({name: 1 / value if less_is_better else value for name, value in known.items()}, tolerance)
         slow = {row.key for row in named}
@@ -138,7 +136,7 @@ def items(hosts: Rows, services: Rows, tolerance: float = TOLERANCE) -> list[Ite
     """All items of the stage. A row may have "why": what kept the host from measuring."""
     found = _cluster(services) + _quotas(services)
     for name, row in hosts.items():
-        told = row_of(row.get("storage"))
+        told = mapping(row.get("storage"))
         if not told:
             why = str(row.get("why") or "the host did not answer")
             found.append(Item("storage.works", STORAGE, name, NOT_TESTABLE, why))

@@ -120,7 +120,6 @@ LIBPQ = "libpq5"
 # Cookies and wildcards of certificates want a dot in the name below which they are.
 _HOST_NAME = re.compile(r"(?=.{4,200}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]", re.ASCII)
 _PREFIX = re.compile(r"/[A-Za-z0-9._/@+=-]{1,200}", re.ASCII)
-_PYTHON = re.compile(r"3\.[0-9]{1,2}", re.ASCII)
 WRITTEN = {"mode": "0644", **ROOT_OWNS}
 DIRECTORY = {"state": "directory", "mode": "0755", **ROOT_OWNS}
 

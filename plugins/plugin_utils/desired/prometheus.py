@@ -62,7 +62,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of the host that Prometheus runs on.
 
     :param params: ``state``, ``listen``, ``retention_time``, ``retention_size``, ``scrape_interval``, ``remote_write``,
-        ``scrape_configs``, ``external_labels``, ``docs_url``, ``external_url``, ``node_tls``, ``is_ceph_watched`` and
+        ``scrape_configs``, ``external_labels``, ``docs_url``, ``external_url``, ``node_tls``, ``ceph`` and
         ``alertmanager``, its address, empty for none.
     :param peers: ``host``, its name in the inventory; ``servers``, the hosts that Prometheus runs on; ``exporters``,
         those of node_exporter; ``groups`` and ``hostvars``, as Ansible has them; and ``certificates``, what
@@ -138,7 +138,7 @@ def _words(params: Mapping[str, Any]) -> list[str]:
 def _hosts(params: Mapping[str, Any], peers: Mapping[str, Any]) -> tuple[list[targets.Host], list[targets.Host]]:
     """The hosts of node_exporter, and those of Ceph's mgrs that are scraped."""
     groups, hostvars = peers["groups"], peers["hostvars"]
-    mgrs = groups.get("ceph_mgrs", ()) if params["is_ceph_watched"] else ()
+    mgrs = groups.get("ceph_mgrs", ()) if params["ceph"] else ()
     return (
         [
             targets.host_of(name, hostvars[name], groups)

@@ -107,7 +107,7 @@ class Request(NamedTuple):
     """What a task needs.
 
     `gpus` whole ones, or one of which `milli` thousandths; `models` are shell patterns for slugs or names, of which one
-    must match; `weakest_pair` is the score that each pair of its GPUs must have at least (see topology.py).
+    must match; `weakest_pair` is the score that each pair of its GPUs must have at least (see gpu/topology.py).
     """
 
     gpus: int = 1

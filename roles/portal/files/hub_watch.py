@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the hub watches: whether its sessions are used, and how it does itself, for metrics.
 
-Sessions send samples with their own tokens. A sample leads to a decision (see idle.py of the collection): nothing, a
+Sessions send samples with their own tokens. A sample leads to a decision (see module_utils/portal/idle.py): nothing, a
 warning, or the end of the session.
 """
 

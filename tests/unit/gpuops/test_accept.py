@@ -30,7 +30,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops.accept import history, record, report
 from gpuops.run.events import HostResult, Task
-from tests.unit.gpuops.conftest import DEAD, HERE, ROOT, Bench
+from tests.unit.gpuops.conftest import DEAD, HERE, Bench
 
 ITEMS = [
     Item("node.driver", NODE, "n1", PASS, "the driver: 550"),
@@ -190,11 +190,10 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path, text):
     assert record.load(tmp_path) is None
 
 
-def test_the_document_holds_to_its_schema_and_both_copies_are_alike():
+def test_the_document_holds_to_its_schema():
     found = report.document(acceptance(ended=1790000600.0), ITEMS, "mysite")
     schema = json.loads(report.SCHEMA_FILE.read_text())
     jsonschema.validate(found, schema)
-    assert json.loads((ROOT / "docs" / "gpuops-accept.schema.json").read_text()) == schema
     assert found["accepted"] is False
     assert found["counts"] == {"pass": 1, "fail": 1, "not_applicable": 0, "not_testable": 1}
 

@@ -52,13 +52,14 @@ def test_runs_and_alerts_count_too():
 
 
 def test_the_table_names_host_points_and_faults():
-    lines = lemons.table(lemons.rank(REPORTS, [], {"n3": {"GpuHot": 50.0}}, NOW - 100), 20)
+    table = lemons.table(lemons.rank(REPORTS, [], {"n3": {"GpuHot": 50.0}}, NOW - 100), 20, 160)
+    lines = ["".join(text for _style, text in line) for line in table]
     assert lines[0].split() == ["HOST", "POINTS", "ACCEPTANCES", "RUNS", "ALERT", "HOURS", "WHAT", "FAILED", "MOST"]
     assert lines[1].split()[:2] == ["n3", "60"]
     assert "GpuHot" in lines[1]
     assert "2 of 2 failed" in lines[2]
     assert "gpu.fp32 GPU 1 (2 times)" in lines[2]
-    assert len(lemons.table(lemons.rank(REPORTS, [], {}, 0), 1)) == 2
+    assert len(lemons.table(lemons.rank(REPORTS, [], {}, 0), 1, 160)) == 2
 
 
 @pytest.fixture

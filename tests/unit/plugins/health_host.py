@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host whose health can be looked at, hand-made: snapshots in the shape of snapshot.py, and lines of the kernel."""
+"""A hand-made host whose health can be looked at: snapshots as in gpu/snapshot.py, and lines of the kernel."""
 
 from __future__ import annotations
 

@@ -49,6 +49,11 @@ def test_every_role_and_module_has_a_reference_page(site):
         assert (site / "reference" / "modules" / f"{module.stem}.html").is_file()
 
 
+@pytest.mark.parametrize("schema", tracked("gpuops", ".schema.json"), ids=str)
+def test_each_schema_of_the_command_is_published(schema, site):
+    assert (site / f"gpuops-{schema.name}").read_text() == (ROOT / schema).read_text()
+
+
 def test_no_markup_of_ansible_is_left(site):
     for page in (site / "reference").rglob("*.html"):
         article = page.read_text().split("<article")[1].split("</article")[0]

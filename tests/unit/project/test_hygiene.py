@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import ast
+import functools
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,18 @@ HERE = Path(__file__).relative_to(ROOT)
 DEVELOPER_PATHS = re.compile("|".join(["/ho" + r"me/[a-z]+/", "/wo" + "rk/", "/Use" + "rs/", "/root/" + r"\.pyenv"]))
 LEFTOVERS = re.compile(r"\b(" + "|".join(["FIX" + "ME", "XX" + "X", "HA" + "CK"]) + r")\b|^(<{7}|>{7}) ", re.MULTILINE)
 
+FOLDERS = "docs gpuops images molecule module_utils playbooks plugin_utils plugins roles tests tools"
+# A path in a folder of the project, or the name of a Python file.
+FILE = re.compile(rf"(?<![\w/.<-])((?:{FOLDERS.replace(' ', '|')})/[\w./-]*\w|(?:[\w.-]+/)*[\w-]+\.py)(?![\w/*{{<…-])")
+FILES_OF_OTHERS = {
+    "dcgm_fields.py",
+    "docs/docs/rest-api/public/api/v2/types",
+    "playbooks/roles/grafana/files/nvidia-gpu-metrics-single.jsonnet",
+    "src/pybind/ceph_argparse.py",
+    # A user's own.
+    "train.py",
+}
+
 
 def text_of(path: Path) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
@@ -35,6 +51,39 @@ def test_text_is_clean(path: Path):
     if text:
         assert text.endswith("\n"), "no newline at the end"
         assert not text.endswith("\n\n"), "blank lines at the end"
+
+
+def prose_of(path: Path) -> Iterator[str]:
+    """Comments, docstrings and pages."""
+    text = text_of(path)
+    if path.suffix == ".md":
+        yield text
+    elif path.suffix == ".yml":
+        yield from re.findall(r"(?m)(?:^|\s)#.*", text)
+    elif path.suffix == ".py":
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        yield from (token.string for token in tokens if token.type == tokenize.COMMENT)
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        yield from (ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, documented))
+
+
+@functools.cache
+def endings() -> frozenset[str]:
+    """The files and folders of the project, each by all ends of its path that have two names or more, or the only."""
+    found = {path for file in tracked_files() for path in (file, *file.parents)}
+    return frozenset("/".join(path.parts[start:]) for path in found for start in range(max(len(path.parts) - 1, 1)))
+
+
+@pytest.mark.parametrize("path", [path for path in TEXT if path.suffix in (".md", ".py", ".yml")], ids=str)
+def test_files_that_text_names_are_there(path: Path):
+    """A name without a folder is that of a file beside or above, and on a page that of any file."""
+    named = {re.sub(r"^(\.\./)+", "", name) for text in prose_of(path) for name in FILE.findall(text)}
+    # NAME stands for others.
+    named = {name for name in named if not re.search(r"[A-Z]{3,}", name)} - FILES_OF_OTHERS - endings()
+    anywhere = {file.name for file in tracked_files()} if path.suffix == ".md" else set()
+    beside = {name for name in named if any((ROOT / folder / name).exists() for folder in path.parents)}
+    missing = named - anywhere - beside
+    assert not missing, f"{path} names files that are not there: {sorted(missing)}"
 
 
 @pytest.mark.parametrize("path", [path for path in TEXT if path.suffix in (".py", ".yml")], ids=str)

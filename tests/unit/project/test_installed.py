@@ -70,7 +70,7 @@ def test_the_clone_has_no_link_that_leads_out_of_what_is_shipped(cloned):
 def test_the_collection_lies_where_ansible_puts_it(ansible_user):
     installed = ansible_user.home / ".ansible/collections/ansible_collections/baremetal/gpu"
     assert (installed / "MANIFEST.json").is_file()
-    assert (installed / "docs/gpuops-status.schema.json").is_file()
+    assert (installed / "docs/gpuops.md").is_file()
     listed = json.loads(ansible_user.run("ansible-galaxy", "collection", "list", "--format", "json"))
     assert [place for place, found in listed.items() if "baremetal.gpu" in found] == [str(installed.parents[1])]
 

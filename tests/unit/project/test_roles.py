@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import roles as planned
 from tests.unit.project.tree import ROOT, load_yaml, role_names, tracked, try_run
 
 TYPES = {"str", "list", "dict", "bool", "int", "float", "path", "raw", "jsonarg", "json", "bytes", "bits"}
@@ -164,12 +165,26 @@ def test_a_readme_that_says_something_else_is_shown_and_mended(tmp_path, there, 
     assert readme.read_text() == good
 
 
+def test_a_new_setting_gets_a_row_behind_that_of_the_setting_before_it(tmp_path):
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    shutil.copytree(ROOT / "roles" / "cephfs_homes", tmp_path / "roles" / "cephfs_homes")
+    readme = tmp_path / "roles" / "cephfs_homes" / "README.md"
+    good = readme.read_text()
+    (row,) = [line for line in good.splitlines() if line.startswith("| `cephfs_homes_filesystem`")]
+    readme.write_text(good.replace(f"{row}\n", ""))
+    tool = (sys.executable, tmp_path / "tools" / "role_tables.py")
+    done = try_run((*tool, "--check"))
+    assert (done.returncode, f"+{row}\n" in done.stdout) == (1, True), done.stdout + done.stderr
+    assert try_run(tool).returncode == 0
+    assert readme.read_text() == good
+
+
 def test_a_variable_that_no_table_has_is_named(tmp_path):
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     shutil.copytree(ROOT / "roles" / "ceph_mon", tmp_path / "roles" / "ceph_mon")
     readme = tmp_path / "roles" / "ceph_mon" / "README.md"
     readme.write_text(readme.read_text().replace("| `ceph_mon_quorum_timeout` |", "See `ceph_mon_quorum_timeout`. |"))
-    done = try_run((sys.executable, tmp_path / "tools" / "role_tables.py", "--check"))
+    done = try_run((sys.executable, tmp_path / "tools" / "role_tables.py"))
     assert done.returncode == 1, done.stderr
     assert "no table has ceph_mon_quorum_timeout" in done.stdout
 
@@ -199,6 +214,14 @@ def test_role_says_what_it_is(role):
     assert info["min_ansible_version"] in ("2.19", "2.19.0")
     for name, entry in entry_points_of(role).items():
         assert entry.get("short_description"), f"entry point {name}"
+
+
+@pytest.mark.parametrize("role", planned.names())
+def test_a_role_names_its_plan_and_gives_it_all_of_its_settings(role):
+    head, *_tasks = (ROOT / "roles" / role / "tasks" / "main.yml").read_text().split("\n- name", 1)
+    assert f"plugins/plugin_utils/desired/{role}.py" in head
+    variables = (ROOT / "roles" / role / "vars" / "main.yml").read_text()
+    assert not options_of(role) or f"lookup('baremetal.gpu.settings', '{role}')" in variables
 
 
 @roles

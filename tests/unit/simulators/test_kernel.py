@@ -29,7 +29,7 @@ FIELDS = {
 
 
 class Machine:
-    """kernel.py with its directories elsewhere."""
+    """kernel/kernel.py with its directories elsewhere."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         spec = importlib.util.spec_from_file_location("simulated_kernel", SIMULATORS / "kernel" / "kernel.py")

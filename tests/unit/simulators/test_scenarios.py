@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The scenarios that generate.py makes of hosts and patches: each is there, differs from its host and is consistent."""
+"""The scenarios of simulators/generate.py, of hosts and patches: each is there, consistent and unlike its host."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def address(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
                 "remote_write": [],
                 "scrape_configs": [],
                 "external_labels": {},
-                "is_ceph_watched": False,
+                "ceph": False,
                 "state": "present",
                 "listen": "127.0.0.1:9090",
                 "scrape_interval": "1s",

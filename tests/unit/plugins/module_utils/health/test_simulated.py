@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Verdicts through the real pynvml on the simulated NVML library: every kind of GPU, and every fault of one.
 
-The bus is a hand-made tree of sysfs, made from the scenario; what an agent sees over time is shown in test_health.py.
+The bus is a hand-made tree of sysfs, made from the scenario; what an agent sees over time is shown in test_history.py.
 """
 
 from __future__ import annotations

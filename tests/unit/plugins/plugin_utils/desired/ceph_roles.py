@@ -112,7 +112,7 @@ def check(role: str, case: str) -> None:
 
 
 def through_ansible(directory: Path, cases: Mapping[str, Case]) -> dict[str, dict[str, Any]]:
-    """What Ansible makes of the variables of roles: by role params and plan.
+    """What Ansible makes of the variables of roles: their plans by role.
 
     :param cases: by role the host, its facts, and variables.
     """
@@ -129,11 +129,11 @@ def through_ansible(directory: Path, cases: Mapping[str, Case]) -> dict[str, dic
         defaults = yaml.safe_load((ROOT / "roles" / role / "defaults/main.yml").read_text())
         # In a task they would win over those of the host, and a role does not have the defaults of others.
         defaults = {name: value for name, value in defaults.items() if name not in HOSTS[host]}
-        plan = {"params": f"{{{{ __{role}_params }}}}", "plan": f"{{{{ __{role}_plan }}}}"}
+        made = f"{{{{ __{role}_plan }}}}"
         step = {
             "name": f"Read the plan of {role}",
             "ansible.builtin.set_fact": {"results": "{{ results | default({}) | combine({role_name: made}) }}"},
-            "vars": {**defaults, **variables, "ansible_facts": facts, "role_name": role, "made": plan},
+            "vars": {**defaults, **variables, "ansible_facts": facts, "role_name": role, "made": made},
             "when": f"inventory_hostname == '{host}'",
         }
         steps.append(step)

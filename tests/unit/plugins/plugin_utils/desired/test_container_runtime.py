@@ -76,10 +76,6 @@ def test_a_proof_on_each_run_is_more_than_a_comparison_tells():
     assert planned(validate="always")["finished"] is None
 
 
-def test_the_role_hands_over_each_of_its_variables():
-    assert sorted(VARS["__container_runtime_names"]) == sorted(DEFAULTS)
-
-
 def test_docker_of_debian_13_gets_the_gpus_by_cdi():
     plan = planned()
     assert plan["file"]["path"] == "/etc/docker/daemon.json"

@@ -56,10 +56,6 @@ def test_the_tasks_of_the_role_read_this_plan_and_take_the_repository_of_the_dri
     assert finished == plan["desired"]
 
 
-def test_the_role_hands_over_each_of_its_variables():
-    assert sorted(VARS["__cuda_names"]) == sorted(DEFAULTS)
-
-
 def test_the_first_version_is_the_default_of_logins():
     plan = plan_with(facts_of(), **TWO)
     assert names(plan["desired"]["packages"]) == ["cuda-toolkit-12-6", "cuda-toolkit-12-4"]

@@ -248,4 +248,3 @@ def test_the_role_has_the_paths_of_the_plan() -> None:
     variables = load_yaml("roles/gpu_agent/vars/main.yml")
     assert variables["__gpu_agent_command"] == gpu_agent.COMMAND
     assert variables["__gpu_agent_credentials"] == gpu_agent.CREDENTIALS
-    assert variables["__gpu_agent_names"] == [f"gpu_agent_{name}" for name in DEFAULTS]

@@ -14,7 +14,6 @@ from tests.unit.project.tree import ROOT
 
 ROLE = ROOT / "roles" / "gpu_device_nodes"
 DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
-VARS = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
 PROGRAM = "/usr/libexec/baremetal-gpu/device-nodes"
 SOURCE = ROOT / "plugins" / "module_utils" / "gpu" / "device_nodes.py"
 # Unless they are set, they are the driver's.
@@ -48,10 +47,6 @@ def test_the_tasks_of_the_role_read_this_plan_and_go_with_the_driver(tmp_path):
     plan, finished = plan_by_ansible(tmp_path, "gpu_device_nodes", {}, {}, **driver)
     assert canonical(plan) == canonical(plan_with(start=False))
     assert finished == plan["finished"]
-
-
-def test_the_role_hands_over_each_of_its_variables():
-    assert sorted(VARS["__gpu_device_nodes_names"]) == sorted(DEFAULTS)
 
 
 def test_the_program_on_the_host_is_the_file_that_the_modules_use():

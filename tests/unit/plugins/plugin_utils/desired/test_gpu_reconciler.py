@@ -134,7 +134,6 @@ def test_the_role_has_the_paths_of_the_plan() -> None:
     variables = load_yaml("roles/gpu_reconciler/vars/main.yml")
     assert variables["__gpu_reconciler_command"] == gpu_reconciler.COMMAND
     assert variables["__gpu_reconciler_credentials"] == gpu_reconciler.CREDENTIALS
-    assert variables["__gpu_reconciler_names"] == [f"gpu_reconciler_{name}" for name in DEFAULTS]
 
 
 SLURM = {**SITE, "host": "head1", "mesos_masters": [], "slurm_hosts": ["head1"], "masters": []}

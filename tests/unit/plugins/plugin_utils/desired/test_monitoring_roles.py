@@ -57,7 +57,7 @@ def prometheus_plan(groups: Any = None, hostvars: Any = None, certificates: Any 
             "docs_url": "",
             "external_url": "",
             "node_tls": "required",
-            "is_ceph_watched": False,
+            "ceph": False,
             "alertmanager": "127.0.0.1:9093",
             **params,
         },
@@ -231,7 +231,7 @@ def test_a_host_that_leaves_the_inventory_leaves_prometheus():
 
 def test_ceph_is_scraped_where_its_module_is_on():
     assert targets(prometheus_plan(), "ceph") == {}
-    assert targets(prometheus_plan(is_ceph_watched=True), "ceph")["stor1"]["targets"] == ["[2001:db8::21]:9283"]
+    assert targets(prometheus_plan(ceph=True), "ceph")["stor1"]["targets"] == ["[2001:db8::21]:9283"]
 
 
 def test_a_node_can_say_nothing_of_another_one():
@@ -280,7 +280,7 @@ def test_prometheus_takes_its_configuration_and_its_rules(tmp_path: Path):
     if promtool is None:
         pytest.skip("promtool is not here: python -m tests.needs fetches it")
     remote = {"url": "https://metrics.example.org/write", "basic_auth": {"username": "site", "password": "x"}}
-    plan = prometheus_plan(remote_write=[remote], external_labels={"site": "north"}, is_ceph_watched=True)
+    plan = prometheus_plan(remote_write=[remote], external_labels={"site": "north"}, ceph=True)
     here = text(plan, "/etc/prometheus/prometheus.yml").replace("/etc/prometheus", str(tmp_path))
     for path, row in files(plan).items():
         copy = tmp_path / path.removeprefix("/etc/prometheus").lstrip("/")

@@ -55,10 +55,6 @@ def test_the_tasks_of_the_role_read_this_plan(tmp_path):
     assert finished == plan["desired"]
 
 
-def test_the_role_hands_over_each_of_its_variables():
-    assert sorted(VARS["__nvidia_driver_names"]) == sorted(DEFAULTS)
-
-
 def test_what_the_variables_leave_open_is_preflights_choice():
     plan = planned()
     assert (plan["check"], plan["problems"], plan["way"]) == (False, [], "present")

@@ -54,12 +54,6 @@ def jobs(kind: str, **changes: Any) -> list[dict[str, Any]]:
     return list(told["jobs"])
 
 
-def test_the_role_gives_the_plan_all_of_its_variables() -> None:
-    told = yaml.safe_load((ROOT / "roles/slurm_apps/vars/main.yml").read_text())["__slurm_apps_names"]
-    defaults = yaml.safe_load((ROOT / "roles/slurm_apps/defaults/main.yml").read_text())
-    assert {f"slurm_apps_{name}" for name in told} == set(defaults)
-
-
 def test_one_smoke_job_for_each_type_brings_the_query_along() -> None:
     found = jobs("smoke", smoke_gpus="2")
     assert [(job["name"], job["gpu_type"], job["gpus"]) for job in found] == [

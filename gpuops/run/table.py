@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A table in as many characters as there are."""
+"""A table in as many characters as there are.
+
+Its lines are those of progress: the same on a terminal, in a log and in a run's picture. Where not all fits, columns go
+that a reader misses least; rich's tables would squeeze all of them.
+"""
 
 from __future__ import annotations
 
