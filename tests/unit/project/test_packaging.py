@@ -47,7 +47,7 @@ def wheel(source: Path, tmp_path_factory) -> Path:
 
 def shipped_parts() -> list[Path]:
     """What both packages must bring: the whole of the collection proper."""
-    return [path for path in tracked_files() if path.parts[0] in ("meta", "playbooks", "plugins", "roles")]
+    return [path for path in tracked_files() if path.parts[0] in ("meta", "playbooks", "plugins", "portal", "roles")]
 
 
 def test_built_collection_installs_and_is_complete(collection):

@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Sequence
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,18 +15,14 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import own
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
-from tests.unit.project.tree import ROOT
+from baremetal_gpu_portal import home_page
 
 GIB = 1 << 30
 
 
-@pytest.fixture
-def hub_own() -> Any:
-    loader = SourceFileLoader("hub_own", str(ROOT / "roles" / "portal" / "files" / "hub_own.py"))
-    module = module_from_spec(spec_from_loader("hub_own", loader) or pytest.fail("there is no such file"))
-    loader.exec_module(module)
-    module.PATIENCE_S = 0.05
-    return module
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home_page, "PATIENCE_S", 0.05)
 
 
 class Helper:
@@ -82,11 +76,11 @@ async def again(_user: str, last: dict[str, Any]) -> Request:
     return Request(**last)
 
 
-def test_sessions_come_with_what_they_do_and_the_rest_with_what_it_was(hub_own: Any) -> None:
+def test_sessions_come_with_what_they_do_and_the_rest_with_what_it_was() -> None:
     user = User(
         [Server(""), Server("train")], [Server("old", 60.0, gpus=2), Server("new", 5.0, gpus=1), Server("never")]
     )
-    found = asyncio.run(hub_own.Own(Helper().order, look, None, told, again).page(user)())
+    found = asyncio.run(home_page.HomePage(Helper().order, look, None, told, again).page(user)())
     assert [(one["server"], one["state"], one["now"]) for one in found["sessions"]] == [
         ("", "runs", "first: GPU 87 %"),
         ("train", "runs", "train: GPU 87 %"),
@@ -98,11 +92,11 @@ def test_sessions_come_with_what_they_do_and_the_rest_with_what_it_was(hub_own: 
     ]
 
 
-def test_many_pages_at_once_are_one_question(hub_own: Any) -> None:
+def test_many_pages_at_once_are_one_question() -> None:
     helper = Helper()
 
     async def pages() -> list[own.Told]:
-        made = hub_own.Own(helper.order, look, most_hours, told, again)
+        made = home_page.HomePage(helper.order, look, most_hours, told, again)
         return [*await asyncio.gather(*(made.home("alice") for _number in range(20))), await made.home("bob")]
 
     found = asyncio.run(pages())
@@ -110,27 +104,27 @@ def test_many_pages_at_once_are_one_question(hub_own: Any) -> None:
     assert helper.asked == [("home", "alice"), ("home", "bob")]
 
 
-def test_it_is_asked_again_after_a_minute_and_not_before(hub_own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_asked_again_after_a_minute_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     helper, now = Helper(), [1000.0]
-    monkeypatch.setattr(hub_own.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(home_page.time, "monotonic", lambda: now[0])
 
     async def pages() -> list[int]:
-        made, counts = hub_own.Own(helper.order, look, None, told, again), []
+        made, counts = home_page.HomePage(helper.order, look, None, told, again), []
         for now[0] in (1000.0, 1059.0, 1061.0):
             await made.home("alice")
             counts.append(len(helper.asked))
         return counts
 
     # What asyncio itself waits for is not over.
-    monkeypatch.setattr(hub_own, "PATIENCE_S", None)
+    monkeypatch.setattr(home_page, "PATIENCE_S", None)
     assert asyncio.run(pages()) == [1, 1, 2]
 
 
-def test_the_page_is_there_without_a_home_that_hangs_and_does_not_ask_again(hub_own: Any) -> None:
+def test_the_page_is_there_without_a_home_that_hangs_and_does_not_ask_again() -> None:
     helper = Helper(hangs="home")
 
     async def pages() -> dict[str, Any]:
-        made = hub_own.Own(helper.order, look, most_hours, told, again)
+        made = home_page.HomePage(helper.order, look, most_hours, told, again)
         await made.home("alice")
         found: dict[str, Any] = await made.page(User())()
         return found
@@ -143,25 +137,25 @@ def test_the_page_is_there_without_a_home_that_hangs_and_does_not_ask_again(hub_
     assert helper.asked == [("home", "alice"), ("hours", "alice")]
 
 
-def test_homes_that_hang_leave_room_for_other_orders(hub_own: Any) -> None:
+def test_homes_that_hang_leave_room_for_other_orders() -> None:
     """An order that a home keeps counts among those that the program takes, for a while after it was given up."""
     helper = Helper(refuses="home")
 
     async def pages() -> None:
-        made = hub_own.Own(helper.order, look, None, told, again)
-        for number in range(2 * hub_own.AT_A_TIME):
+        made = home_page.HomePage(helper.order, look, None, told, again)
+        for number in range(2 * home_page.AT_A_TIME):
             assert await made.home(f"user{number}") == own.NO_ANSWER
 
     asyncio.run(pages())
-    assert len(helper.asked) == hub_own.AT_A_TIME
+    assert len(helper.asked) == home_page.AT_A_TIME
 
 
-def test_why_hours_are_not_known_is_told(hub_own: Any) -> None:
-    page = hub_own.Own(Helper(refuses="hours").order, look, most_hours, told, again).page(User())
+def test_why_hours_are_not_known_is_told() -> None:
+    page = home_page.HomePage(Helper(refuses="hours").order, look, most_hours, told, again).page(User())
     found = asyncio.run(page())["told"]
     assert found[1].text.startswith("Your GPU hours are not known: Slurm has no accounting")
 
 
-def test_a_scheduler_that_does_not_answer_is_told(hub_own: Any) -> None:
-    page = hub_own.Own(Helper().order, lambda: look("connect failure"), None, told, again).page(User())
+def test_a_scheduler_that_does_not_answer_is_told() -> None:
+    page = home_page.HomePage(Helper().order, lambda: look("connect failure"), None, told, again).page(User())
     assert asyncio.run(page())["jobs"] is None

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, own
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.own import Told
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from baremetal_gpu_portal.orders import Order
+from baremetal_gpu_portal.shared import Shared
 
 OLD_S = 60
 # So old a look at the scheduler may be.
@@ -26,22 +33,25 @@ HANGS_S = 200
 class _Asked:
     """:ivar told: None until there is an answer."""
 
-    def __init__(self):
-        self.begun, self.task, self.told = 0.0, None, None
+    def __init__(self) -> None:
+        self.begun = 0.0
+        self.task: asyncio.Future[None] | None = None
+        self.told: Told | None = None
 
 
 class Question:
     """One question about each user, whose last answer stays for a minute."""
 
-    def __init__(self, ask, unknown):
+    def __init__(self, ask: Callable[[str], Awaitable[Told]], unknown: Told) -> None:
         """
         :param ask: a user's name -> what is told.
         :param unknown: what is told until then.
         """
         self._ask, self._unknown = ask, unknown
-        self._asked, self._slots = {}, asyncio.Semaphore(AT_A_TIME)
+        self._asked: dict[str, _Asked] = {}
+        self._slots = asyncio.Semaphore(AT_A_TIME)
 
-    async def of(self, user):
+    async def of(self, user: str) -> Told:
         one, now = self._asked.setdefault(user, _Asked()), time.monotonic()
         if one.task is None or (one.task.done() and now >= one.begun + OLD_S):
             one.begun, one.told, one.task = now, None, asyncio.ensure_future(self._fill(one, user))
@@ -49,17 +59,24 @@ class Question:
             await asyncio.wait([one.task], timeout=PATIENCE_S)
         return one.told or self._unknown
 
-    async def _fill(self, one, user):
+    async def _fill(self, one: _Asked, user: str) -> None:
         async with self._slots:
             one.told = await self._ask(user)
             if one.told == own.NO_ANSWER:
                 await asyncio.sleep(HANGS_S)
 
 
-class Own:
+class HomePage(Shared):
     """What whoever looks has."""
 
-    def __init__(self, order, look, most_hours, told, again):
+    def __init__(
+        self,
+        order: Order,
+        look: Callable[[], Awaitable[Look]],
+        most_hours: Callable[[str], Awaitable[int]] | None,
+        told: Callable[[Any], Awaitable[Mapping[str, Any]]],
+        again: Callable[[str, Mapping[str, Any]], Awaitable[Request]],
+    ) -> None:
         """
         :param order: what the program that works as root does.
         :param look: one look at the scheduler.
@@ -73,37 +90,33 @@ class Own:
         self._hours = Question(self._ask_hours, own.NO_HOURS) if most_hours else None
         self._most_hours = most_hours
 
-    def __deepcopy__(self, memo):
-        """A configuration is copied with all that it has, and this is one."""
-        return self
-
-    async def more(self, spawner):
+    async def more(self, spawner: Any) -> None:
         """Give a session more time. Raises Refused."""
         user = spawner.user.name
         await self._order("extend", user, job=spawner.job, more_hours=own.MORE_HOURS)
         # The page that follows is to have the new end.
         await asyncio.sleep(OLD_LOOK_S)
 
-    async def _ask_home(self, user):
+    async def _ask_home(self, user: str) -> Told:
         try:
             return own.told_of_home(await self._order("home", user))
         except Refused:
             return own.NO_ANSWER
 
-    async def _ask_hours(self, user):
+    async def _ask_hours(self, user: str) -> Told:
         try:
             return own.told_of_hours(await self._order("hours", user))
         except Refused as why:
             return own.Told(f"Your GPU hours are not known: {why.problem.cause}.")
 
-    async def home(self, user):
+    async def home(self, user: str) -> Told:
         """How full the home of a user is."""
         return await self._home.of(user)
 
-    def page(self, user):
+    def page(self, user: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
         """What a template calls that shows it."""
 
-        async def page():
+        async def page() -> dict[str, Any]:
             asked = [self._home.of(user.name), *([self._hours.of(user.name)] if self._hours else [])]
             jobs, *told = await asyncio.gather(self._jobs(user.name), *asked)
             lines, others, more = jobs or ({}, None, {})
@@ -120,7 +133,9 @@ class Own:
 
         return page
 
-    async def _session(self, user, spawner, lines, more):
+    async def _session(
+        self, user: Any, spawner: Any, lines: Mapping[str, str], more: Mapping[str, int]
+    ) -> dict[str, Any]:
         """One that runs, or starts, or stops."""
         told = await self._told(spawner) if spawner.ready else {}
         return {
@@ -133,12 +148,12 @@ class Own:
             "more": more.get(spawner.name, 0),
         }
 
-    async def _ended(self, user, row):
+    async def _ended(self, user: Any, row: Any) -> dict[str, Any]:
         """One that does not run, which can be started as it was."""
         asked = await self._again(user.name, row.user_options) if row.user_options else None
         return {"server": row.name, "what": asked and form.what(asked), "fields": asked.as_dict() if asked else {}}
 
-    async def _jobs(self, user):
+    async def _jobs(self, user: str) -> tuple[dict[str, str], list[str], dict[str, int]] | None:
         """None where the scheduler does not answer."""
         try:
             look = await asyncio.wait_for(self._look(), PATIENCE_S)
@@ -150,5 +165,5 @@ class Own:
         return (*own.told_of_jobs(look, user), more)
 
 
-def _latest_first(rows):
+def _latest_first(rows: Iterable[Any]) -> list[Any]:
     return sorted(rows, key=lambda row: row.last_activity.timestamp() if row.last_activity else 0.0, reverse=True)

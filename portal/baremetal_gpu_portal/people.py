@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from typing import Any
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
@@ -21,6 +23,10 @@ from tornado.log import app_log
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from baremetal_gpu_portal.orders import Order
+from baremetal_gpu_portal.shared import Shared
 
 # A host that cannot ask its directory of users knows no account and no groups, for a while. Whose account the host
 # itself says to be closed is looked at twice only.
@@ -31,7 +37,7 @@ ANOTHER = "another person has the name now"
 TOKEN_S = 30 * 86400
 
 
-def _read(path):
+def _read(path: str) -> dict[str, int]:
     try:
         with open(path, encoding="utf-8") as file:
             return {str(name): int(uid) for name, uid in json.load(file).items()}
@@ -39,10 +45,18 @@ def _read(path):
         return {}
 
 
-class People:
+class People(Shared):
     """The users of the hub."""
 
-    def __init__(self, open_account, order, look, spawners, path, every_s):
+    def __init__(
+        self,
+        open_account: Callable[[str], Account],
+        order: Order,
+        look: Callable[[], Awaitable[Look]],
+        spawners: Callable[[], Iterable[Any]],
+        path: str,
+        every_s: float,
+    ) -> None:
         """
         :param open_account: a user's name -> the account. Raises Refused where nobody may use it.
         :param order: what the program that works as root does.
@@ -54,30 +68,26 @@ class People:
         self._open_account, self._order, self._look, self._spawners = open_account, order, look, spawners
         self._path, self._every_s, self._uids = path, every_s, _read(path)
         # Name -> in how many rounds the account was closed.
-        self._closed = {}
-
-    def __deepcopy__(self, memo):
-        """A configuration is copied with all that it has, and this is one."""
-        return self
+        self._closed: dict[str, int] = {}
 
     # --- one person ---
 
-    def is_same(self, account):
+    def is_same(self, account: Account) -> bool:
         """Whether it is the person whom the hub knows by that name."""
         return self._uids.get(account.name, account.uid) == account.uid
 
-    def must_be_same(self, account):
+    def must_be_same(self, account: Account) -> None:
         """Raises Refused."""
         if not self.is_same(account):
             cause = f"the name {account.name} was that of another person, whose login or token this is"
             raise Refused(cause, "log in again", code="another_person", subject="login")
 
-    def _keep(self, account):
+    def _keep(self, account: Account) -> None:
         if self._uids.get(account.name) != account.uid:
             self._uids[account.name] = account.uid
             files.write(self._path, json.dumps(self._uids, indent=1, sort_keys=True), mode=0o600)
 
-    async def admit(self, account):
+    async def admit(self, account: Account) -> None:
         """Somebody has logged in. Raises Refused while there is something of another person's of that name."""
         if not self.is_same(account):
             await self._end(account.name, ANOTHER)
@@ -88,7 +98,7 @@ class People:
             self._forget_options(account.name, own)
         self._keep(account)
 
-    def _forget_options(self, name, own):
+    def _forget_options(self, name: str, own: Iterable[Any]) -> None:
         for one in own:
             one.user_options, one.ended = {}, {}
         user = orm.User.find(JupyterHub.instance().db, name)
@@ -96,7 +106,7 @@ class People:
             row.user_options, row.state = {}, {}
         JupyterHub.instance().db.commit()
 
-    async def _end(self, name, why):
+    async def _end(self, name: str, why: str) -> None:
         """End all that the hub has of a user: tokens, logins and sessions. May be done twice."""
         if self._forget_tokens(name):
             app_log.warning("The tokens and logins of %s end: %s", name, why)
@@ -116,7 +126,7 @@ class People:
                 # The next round tries again.
                 app_log.error("Job %s of %s does not end: %s", job, name, wrong)
 
-    def _forget_tokens(self, name):
+    def _forget_tokens(self, name: str) -> bool:
         """Whether there were any."""
         db = JupyterHub.instance().db
         user = orm.User.find(db, name)
@@ -133,13 +143,13 @@ class People:
 
     # --- all of them ---
 
-    def _names(self):
+    def _names(self) -> set[str]:
         """Whoever has a session or a token."""
         db = JupyterHub.instance().db
         names = {name for (name,) in db.query(orm.User.name).join(orm.APIToken, orm.APIToken.user_id == orm.User.id)}
         return names | {one.user.name for one in self._spawners() if one.job}
 
-    async def look_after(self):
+    async def look_after(self) -> None:
         """End what is of closed accounts, again and again."""
         while True:
             await asyncio.sleep(self._every_s)
@@ -159,7 +169,7 @@ class People:
                 except Exception as why:
                     self._failed(f"Looking at the account of {name}", why)
 
-    async def _look_at(self, name):
+    async def _look_at(self, name: str) -> None:
         try:
             account = await asyncio.wait_for(asyncio.to_thread(self._open_account, name), LOOK_S)
         except CallFailed as why:
@@ -176,7 +186,7 @@ class People:
         else:
             await self._end(name, ANOTHER)
 
-    def _limit_tokens(self):
+    def _limit_tokens(self) -> None:
         """Tokens that were made without an end, before there was a limit, get one."""
         db = JupyterHub.instance().db
         endless = db.query(orm.APIToken).filter(orm.APIToken.expires_at.is_(None), orm.APIToken.user_id.is_not(None))
@@ -187,7 +197,7 @@ class People:
         if rows:
             db.commit()
 
-    def _failed(self, what, why):
+    def _failed(self, what: str, why: Exception) -> None:
         app_log.error(what, exc_info=why)
         if isinstance(why, SQLAlchemyError):
             JupyterHub.instance().db.rollback()

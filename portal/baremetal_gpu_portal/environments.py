@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
-from jupyterhub.handlers import BaseHandler
-from jupyterhub.utils import url_path_join
-from tornado import web
 from tornado.log import app_log
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
+from baremetal_gpu_portal.orders import Answer, Order
+from baremetal_gpu_portal.shared import Shared
 
 # The program takes so many orders at a time, and others must get through.
 AT_A_TIME = 8
@@ -27,49 +28,44 @@ REFRESH_S = 3
 RUNS, SAVED, FAILED = "runs", "saved", "failed"
 
 
-class Environments:
+class Environments(Shared):
     """What is saved of sessions now, and how it came out last."""
 
-    def __init__(self, known, order):
+    def __init__(self, known: Settings, order: Order) -> None:
         """
         :param known: the settings.
         :param order: what the program that works as root does.
         """
         self._known, self._order = known, order
-        self._slots, self._tasks = asyncio.Semaphore(AT_A_TIME), set()
-
-    def __deepcopy__(self, memo):
-        """A configuration is copied with all that it has, and this is one."""
-        return self
+        self._slots = asyncio.Semaphore(AT_A_TIME)
+        self._tasks: set[asyncio.Future[None]] = set()
 
     @property
-    def handlers(self):
-        own = {"saved": self}
-        there = [(r"/environments", EnvironmentsHandler, own), (r"/environments/save", SaveHandler, own)]
-        # It is done in the job of a session.
-        return there if self._known.scheduler == settings.SLURM else []
+    def can_save(self) -> bool:
+        """It is done in the job of a session."""
+        return self._known.scheduler == settings.SLURM
 
-    def place_of(self, user):
+    def place_of(self, user: str) -> str:
         return self._known.place_of(user)
 
-    def image_of(self, spawner):
+    def image_of(self, spawner: Any) -> str:
         """The image that a session runs in; empty for another environment."""
         environment = (spawner.orm_spawner.user_options or {}).get("environment", "")
         return self._known.image_of(environment, spawner.user.name)
 
-    def kept_of(self, spawner):
+    def kept_of(self, spawner: Any) -> dict[str, str]:
         """What can be saved: {image} or {directory}; empty for an environment of the site."""
         environment = (spawner.orm_spawner.user_options or {}).get("environment", "")
         if form.OWN.fullmatch(environment):
             return {"directory": environment, "name": environment.rpartition("/")[2]}
         return {"image": image} if (image := self.image_of(spawner)) else {}
 
-    def told(self, spawner):
+    def told(self, spawner: Any) -> dict[str, str]:
         """What became of the last time that a session was saved: {state, text}."""
         job, row = getattr(spawner, "saving", (0, {}))
         return row if job == spawner.job else {}
 
-    def rows(self, user):
+    def rows(self, user: Any) -> list[dict[str, str]]:
         """The sessions of a user that run and whose environment can be saved."""
         return [
             {"server": spawner.name, **self.kept_of(spawner), **self.told(spawner)}
@@ -77,7 +73,7 @@ class Environments:
             if spawner.ready and self.kept_of(spawner)
         ]
 
-    def save(self, spawner, name):
+    def save(self, spawner: Any, name: str) -> None:
         """Begin, where it is not being saved already."""
         if self.told(spawner).get("state") != RUNS:
             row = {"state": RUNS, "text": "It waits for others that are being saved."}
@@ -86,13 +82,13 @@ class Environments:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _save(self, spawner, name, row):
+    async def _save(self, spawner: Any, name: str, row: dict[str, str]) -> None:
         kept = self.kept_of(spawner)
         more = {"environment": kept["directory"]} if "directory" in kept else {}
         target = f"{form.LOCKS}{name}.lock" if more else f"{self.place_of(spawner.user.name)}{name}"
         since = time.strftime("%H:%M:%S")
 
-        def tell(text):
+        def tell(text: str) -> None:
             row["text"] = f"Since {since}: {text}"
 
         user, job = spawner.user.name, spawner.job
@@ -110,38 +106,9 @@ class Environments:
             row.update(state=SAVED, text=done(target, answer))
 
 
-def done(target, answer):
+def done(target: str, answer: Answer) -> str:
     """What is told of what was saved."""
     if "left_out" not in answer:
         return f"{answer['saved']} is there. Give {target} in the form to start in it."
     told = [answer["saved"], *answer["left_out"], f"Make it again with: gpu-environment restore {target} ~/envs/NAME"]
     return "; ".join(told)
-
-
-class EnvironmentsHandler(BaseHandler):
-    """The sessions of whoever asks that can be saved, and what becomes of those that are."""
-
-    def initialize(self, saved):
-        self._saved = saved
-
-    @web.authenticated
-    async def get(self):
-        rows = self._saved.rows(self.current_user)
-        if any(row.get("state") == RUNS for row in rows):
-            self.set_header("Refresh", str(REFRESH_S))
-        self.set_header("Cache-Control", "no-store")
-        place = self._saved.place_of(self.current_user.name)
-        self.finish(await self.render_template("environments.html", sessions=rows, place=place))
-
-
-class SaveHandler(BaseHandler):
-    def initialize(self, saved):
-        self._saved = saved
-
-    @web.authenticated
-    async def post(self):
-        spawner = self.current_user.spawners.get(self.get_body_argument("server", ""))
-        if spawner is None or not spawner.ready or not self._saved.kept_of(spawner):
-            raise web.HTTPError(404, "you have no such session whose environment can be saved, or it has ended")
-        self._saved.save(spawner, self.get_body_argument("name", ""))
-        self.redirect(url_path_join(self.hub.base_url, "environments"))

@@ -6,24 +6,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from baremetal_gpu_portal import orders
 from tests.unit.project.tree import ROOT
 
 ROLE = ROOT / "roles" / "portal"
-
-
-@pytest.fixture
-def hub_places() -> Any:
-    loader = SourceFileLoader("hub_places", str(ROLE / "files" / "hub_places.py"))
-    module = module_from_spec(spec_from_loader("hub_places", loader) or pytest.fail("there is no such file"))
-    loader.exec_module(module)
-    return module
 
 
 class Program:
@@ -47,10 +38,10 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_forty_requests_of_one_user_are_one_order_with_one_answer(hub_places: Any) -> None:
+def test_forty_requests_of_one_user_are_one_order_with_one_answer() -> None:
     async def scene() -> None:
         program = Program("keys")
-        places = hub_places.Places(program.order)
+        places = orders.Places(program.order)
         asked = [asyncio.ensure_future(places.order("keys", "mallory")) for _number in range(40)]
         await settle()
         assert program.begun == {("keys", "mallory"): 1}
@@ -65,10 +56,10 @@ def test_forty_requests_of_one_user_are_one_order_with_one_answer(hub_places: An
     asyncio.run(scene())
 
 
-def test_a_user_has_one_order_of_a_kind_at_a_time(hub_places: Any) -> None:
+def test_a_user_has_one_order_of_a_kind_at_a_time() -> None:
     async def scene() -> None:
         program = Program("submit", "save")
-        places = hub_places.Places(program.order)
+        places = orders.Places(program.order)
         asked = [
             asyncio.ensure_future(places.order(do, "mallory", server=f"s{number}"))
             for number in range(5)
@@ -85,10 +76,10 @@ def test_a_user_has_one_order_of_a_kind_at_a_time(hub_places: Any) -> None:
 
 
 @pytest.mark.parametrize("hangs", ["keys", "home", "hours", "output", "save", "something new"])
-def test_many_users_whose_homes_hang_leave_room_to_submit_and_to_end(hub_places: Any, hangs: str) -> None:
+def test_many_users_whose_homes_hang_leave_room_to_submit_and_to_end(hangs: str) -> None:
     async def scene() -> None:
         program = Program(hangs)
-        places = hub_places.Places(program.order)
+        places = orders.Places(program.order)
         asked = [asyncio.ensure_future(places.order(hangs, f"u{number}")) for number in range(100)]
         await settle()
         assert program.begun.total() <= 8
@@ -100,10 +91,10 @@ def test_many_users_whose_homes_hang_leave_room_to_submit_and_to_end(hub_places:
     asyncio.run(scene())
 
 
-def test_sessions_that_are_slow_to_submit_leave_room_to_end_others(hub_places: Any) -> None:
+def test_sessions_that_are_slow_to_submit_leave_room_to_end_others() -> None:
     async def scene() -> None:
         program = Program("submit")
-        places = hub_places.Places(program.order)
+        places = orders.Places(program.order)
         asked = [asyncio.ensure_future(places.order("submit", f"u{number}")) for number in range(100)]
         await settle()
         assert await places.order("cancel", "alice") == {"done": "cancel"}
@@ -113,10 +104,10 @@ def test_sessions_that_are_slow_to_submit_leave_room_to_end_others(hub_places: A
     asyncio.run(scene())
 
 
-def test_a_refusal_is_told_to_all_who_asked_and_one_who_goes_takes_nothing_from_others(hub_places: Any) -> None:
+def test_a_refusal_is_told_to_all_who_asked_and_one_who_goes_takes_nothing_from_others() -> None:
     async def scene() -> None:
         program = Program("keys")
-        places = hub_places.Places(program.order)
+        places = orders.Places(program.order)
         asked = [asyncio.ensure_future(places.order("keys", user)) for user in ("refused", "refused", "bob", "bob")]
         await settle()
         asked[2].cancel()
@@ -127,9 +118,9 @@ def test_a_refusal_is_told_to_all_who_asked_and_one_who_goes_takes_nothing_from_
     asyncio.run(scene())
 
 
-def test_the_socket_takes_more_than_all_places_together(hub_places: Any) -> None:
+def test_the_socket_takes_more_than_all_places_together() -> None:
     text = (ROLE / "templates" / "baremetal-gpu-portal-session.socket.j2").read_text()
     found = re.search(r"^MaxConnections=(\d+)$", text, re.MULTILINE)
     assert found
     # One more asks the scheduler.
-    assert sum(hub_places.PLACES.values()) + 1 < int(found[1])
+    assert sum(orders.PLACES.values()) + 1 < int(found[1])

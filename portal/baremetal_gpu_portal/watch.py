@@ -11,17 +11,18 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
-from jupyterhub.apihandlers.base import APIHandler
-from jupyterhub.handlers import BaseHandler
-from jupyterhub.utils import url_path_join
-from tornado import web
 from tornado.log import app_log
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, notice, samples
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.idle import Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.samples import Watched
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from baremetal_gpu_portal.shared import Shared
 
 TELL_S = 15
 # So long a page waits for the scheduler, and so long after its user has looked at a session it tells more of itself.
@@ -31,20 +32,31 @@ STARTED, FAILED, REFUSED, CANCELLED = "started", "failed", "refused", "cancelled
 NO_FAULT = {"cancelled", "time_over", "preempted"}
 
 
-def policies(row):
+def policies(row: Mapping[str, Any]) -> tuple[Policy | None, dict[str, Policy | None]]:
     """The policies of the settings: of everybody, and by group."""
-    made = {name: one and idle.Policy(**one) for name, one in row["by_group"].items()}
-    return row["default"] and idle.Policy(**row["default"]), made
+
+    def made(one: Mapping[str, Any] | None) -> Policy | None:
+        return Policy(**one) if one else None
+
+    return made(row["default"]), {name: made(one) for name, one in row["by_group"].items()}
 
 
-class Watch:
+class Watch(Shared):
     """All sessions of the hub.
 
     :ivar starts: how starts of sessions came out -> how often, since the hub has started.
     :ivar counts: warnings, notices that could not be sent, and sessions that were ended for being idle.
     """
 
-    def __init__(self, settings, groups_of, spawners, home, path, look):
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        groups_of: Callable[[str], Iterable[str]],
+        spawners: Callable[[], Iterable[Any]],
+        home: str,
+        path: str,
+        look: Callable[[], Awaitable[Look]],
+    ) -> None:
         """
         :param groups_of: a user's name -> the names of the groups. Raises Refused.
         :param spawners: the servers of the hub.
@@ -58,24 +70,11 @@ class Watch:
         self._default, self._by_group = policies(settings)
         self.starts = Counter(dict.fromkeys((STARTED, FAILED, REFUSED, CANCELLED), 0))
         self.counts = Counter(idle_warnings=0, idle_stops=0, notices_failed=0)
-        self._tasks = set()
-
-    def __deepcopy__(self, memo):
-        """A configuration is copied with all that it has, and this is one."""
-        return self
-
-    @property
-    def handlers(self):
-        own = {"watch": self}
-        return [
-            (r"/portal/sample", SampleHandler, own),
-            (r"/portal/idle", IdleHandler, own),
-            (r"/portal/extend", ExtendHandler, own),
-        ]
+        self._tasks: set[asyncio.Future[Any]] = set()
 
     # --- one session ---
 
-    async def of(self, spawner):
+    async def of(self, spawner: Any) -> Watched:
         """What is known of a session. A hub that was restarted begins anew, and so does a new job."""
         job, known = getattr(spawner, "watched", (0, None))
         if known is None or job != spawner.job:
@@ -83,15 +82,15 @@ class Watch:
                 groups = await asyncio.to_thread(self._groups_of, spawner.user.name)
             except Refused:
                 # Which policy it has is not known: it is stopped by none, and asked about again.
-                return samples.Watched(None, time.time())
-            known = samples.Watched(idle.policy_of(groups, self._by_group, self._default), time.time())
+                return Watched(None, time.time())
+            known = Watched(idle.policy_of(groups, self._by_group, self._default), time.time())
             # What it was to end for, where that did not happen.
             if spawner.ended.get("code") == "idle":
                 spawner.ended = {}
             spawner.watched = (spawner.job, known)
         return known
 
-    async def take(self, spawner, row, stop):
+    async def take(self, spawner: Any, row: Mapping[str, Any], stop: Callable[[], Coroutine[Any, Any, Any]]) -> float:
         """What follows from a sample; in how many seconds the next one is wanted.
 
         :param stop: ends the session.
@@ -120,26 +119,26 @@ class Watch:
             self._later(stop())
         return next_s
 
-    def _later(self, work):
+    def _later(self, work: Coroutine[Any, Any, Any]) -> None:
         """It may take longer than its caller."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
-    def _done(self, task):
+    def _done(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             app_log.error("Watching sessions", exc_info=task.exception())
 
     # --- its user ---
 
-    def _notice(self, spawner, watched):
+    def _notice(self, spawner: Any, watched: Watched) -> dict[str, Any]:
         return notice.notice(spawner.user.name, spawner.name, watched, self._home)
 
-    def _broken(self, spawner, watched):
+    def _broken(self, spawner: Any, watched: Watched) -> dict[str, Any]:
         return notice.broken(spawner.user.name, spawner.name, watched.failed, self._home)
 
-    def _said(self, spawner, watched):
+    def _said(self, spawner: Any, watched: Watched) -> tuple[str, bool] | None:
         """What is said of a session, and whether it can be kept by that; None where there is nothing to be said.
 
         A GPU that is out of order comes first: who keeps the session would keep that.
@@ -151,7 +150,7 @@ class Watch:
             return notice.over(spawner.name, until), False
         return None if watched.level == idle.KEEP else (self._notice(spawner, watched)["text"], True)
 
-    async def _tell(self, row):
+    async def _tell(self, row: Mapping[str, Any]) -> None:
         """By every way that the site has. The pages show it whatever becomes of that."""
         for name, send in (("webhook", notice.post), ("mail_domain", notice.mail)):
             where = self._settings[name]
@@ -163,7 +162,7 @@ class Watch:
                 # Its address may have a secret in it.
                 app_log.warning("%s was not warned by %s: %s", row["user"], name, type(why).__name__)
 
-    async def told(self, spawner):
+    async def told(self, spawner: Any) -> dict[str, Any]:
         """What its user is told of a session, with the warning where there is one, and how it is now: `now`."""
         watched = await self.of(spawner)
         await self._learn_end(spawner, watched)
@@ -173,7 +172,7 @@ class Watch:
         line = notice.now(watched.gpus(now), watched.until, now)
         return {**watched.as_dict(now), **warning, "now": line}
 
-    async def _learn_end(self, spawner, watched):
+    async def _learn_end(self, spawner: Any, watched: Watched) -> None:
         """When the time of a session is over at the latest."""
         try:
             look = await asyncio.wait_for(self._look(), PATIENCE_S)
@@ -183,9 +182,9 @@ class Watch:
         if found is not None and found.user == spawner.user.name:
             watched.until = found.ends
 
-    def banner(self, user):
+    def banner(self, user: Any) -> list[dict[str, Any]]:
         """The warnings of a user's sessions, for every page; one of an idle session has the button that keeps it."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for spawner in list(getattr(user, "spawners", {}).values()):
             job, watched = getattr(spawner, "watched", (0, None))
             if spawner.ready and job == spawner.job and watched is not None:
@@ -195,12 +194,12 @@ class Watch:
 
     # --- the hub itself ---
 
-    def note_start(self, code):
+    def note_start(self, code: str) -> None:
         """How a start came out: empty, or the code of what kept it from that."""
         what = STARTED if not code else CANCELLED if code in NO_FAULT else REFUSED if code == "options" else FAILED
         self.starts[what] += 1
 
-    async def tell_on(self):
+    async def tell_on(self) -> None:
         """Write down how the hub does, again and again."""
         while True:
             try:
@@ -210,8 +209,9 @@ class Watch:
                 app_log.exception("Telling how the hub does")
             await asyncio.sleep(TELL_S)
 
-    async def as_dict(self):
-        now, unmeasured, states = time.time(), Counter(), Counter()
+    async def as_dict(self) -> dict[str, Any]:
+        now = time.time()
+        unmeasured, states = Counter[str](), Counter[str]()
         for spawner in self._spawners():
             if spawner.ready:
                 states["run"] += 1
@@ -230,72 +230,3 @@ class Watch:
             "starts": dict(self.starts),
             **self.counts,
         }
-
-
-class SampleHandler(APIHandler):
-    """Takes samples of sessions, each from the session itself."""
-
-    _accept_cookie_auth = False
-
-    def initialize(self, watch):
-        self._watch = watch
-
-    def _log(self):
-        """Each session sends one again and again."""
-        if self.get_status() != 200:
-            super()._log()
-
-    async def post(self):
-        user = self.current_user
-        if user is None or getattr(user, "spawners", None) is None:
-            raise web.HTTPError(403)
-        try:
-            row = samples.read(self.request.body)
-        except Malformed as why:
-            raise web.HTTPError(400, str(why)) from None
-        server = row["server"]
-        # By its key it would be made.
-        spawner = user.spawners.get(server)
-        if spawner is None or not self.get_scope_filter("access:servers")(spawner.orm_spawner, "server"):
-            raise web.HTTPError(404)
-        next_s = samples.INTERVAL_S
-        if spawner.ready:
-            next_s = await self._watch.take(spawner, row, lambda: self.stop_single_user(user, server))
-        self.finish(json.dumps({"next_s": next_s}))
-
-
-class IdleHandler(BaseHandler):
-    """How long the sessions of whoever asks are idle."""
-
-    def initialize(self, watch):
-        self._watch = watch
-
-    @web.authenticated
-    async def get(self):
-        there = [spawner for spawner in self.current_user.spawners.values() if spawner.ready]
-        found = {spawner.name: await self._watch.told(spawner) for spawner in there}
-        self.set_header("Content-Type", "application/json")
-        self.set_header("Cache-Control", "no-store")
-        self.set_header("Vary", "Origin")
-        # JupyterLab shows it, and is on the origin of the sessions of whoever asks; no other one may read it.
-        own = self.current_user.host
-        if own and self.request.headers.get("Origin") == own:
-            self.set_header("Access-Control-Allow-Origin", own)
-            self.set_header("Access-Control-Allow-Credentials", "true")
-        self.finish(json.dumps(found))
-
-
-class ExtendHandler(BaseHandler):
-    """Keeps a session: the time in which it may be idle begins anew."""
-
-    def initialize(self, watch):
-        self._watch = watch
-
-    @web.authenticated
-    async def post(self):
-        server, user = self.get_body_argument("server", ""), self.current_user
-        spawner = user.spawners.get(server)
-        if spawner is None or not spawner.ready:
-            raise web.HTTPError(404, "you have no such session, or it has ended")
-        (await self._watch.of(spawner)).extend()
-        self.redirect(url_path_join(self.hub.base_url, "home"))

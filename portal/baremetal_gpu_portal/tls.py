@@ -14,6 +14,7 @@ import socket
 import ssl
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp.abc import AbstractResolver
@@ -30,7 +31,9 @@ ANSWER_S = 2
 class Resolver(AbstractResolver):
     """Knows the hosts of sessions, and asks the system for others."""
 
-    async def resolve(self, host, port=0, family=socket.AF_UNSPEC):
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[dict[str, Any]]:
         found = await asyncio.get_running_loop().getaddrinfo(
             identity.address(host) or host, port, type=socket.SOCK_STREAM, family=family
         )
@@ -39,29 +42,29 @@ class Resolver(AbstractResolver):
             for row in found
         ]
 
-    async def close(self):
+    async def close(self) -> None:
         """It holds nothing."""
 
 
-def name_of(url):
+def name_of(url: str) -> str:
     """What a certificate has for the host of a URL."""
-    host = urlsplit(url).hostname
+    host = urlsplit(url).hostname or ""
     try:
         return f"IP:{ipaddress.ip_address(host)}"
     except ValueError:
         return f"DNS:{host}"
 
 
-def ip_of(address):
+def ip_of(address: str) -> str:
     """The IP address of a node. Raises Refused."""
     try:
-        return socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][4][0]
+        return str(socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as why:
         remedy = "the operators see to it that the portal's host finds it, by its DNS or /etc/hosts"
         raise CallFailed(f"the node {address} has no address here: {why.strerror}", remedy) from why
 
 
-def authority(location):
+def authority(location: str) -> str:
     """By what the authority of sessions is told from another one; empty before it is made."""
     try:
         return hashlib.sha256(Path(location, "notebooks-ca", "notebooks-ca.crt").read_bytes()).hexdigest()
@@ -70,22 +73,22 @@ def authority(location):
 
 
 @cache
-def _context():
+def _context() -> ssl.SSLContext:
     """It takes time to read, and sessions are asked each second until they answer."""
     hub = JupyterHub.instance()
     return make_ssl_context(hub.internal_ssl_key, hub.internal_ssl_cert, cafile=hub.internal_ssl_ca)
 
 
-def believe_the_proxy_alone():
+def believe_the_proxy_alone() -> None:
     """The hub's log has the address of whoever asks as the proxy tells it. A session may ask the hub itself, and would
     tell any."""
     begin, believe = httpserver._HTTPRequestContext.__init__, httpserver._HTTPRequestContext._apply_xheaders
 
-    def remember(self, stream, *more, **named):
+    def remember(self: Any, stream: Any, *more: Any, **named: Any) -> None:
         begin(self, stream, *more, **named)
         self.stream = stream
 
-    def believe_proxy(self, headers):
+    def believe_proxy(self: Any, headers: Any) -> None:
         try:
             certificate = self.stream.socket.getpeercert() or {}
         except (AttributeError, ValueError):
@@ -97,7 +100,7 @@ def believe_the_proxy_alone():
     httpserver._HTTPRequestContext._apply_xheaders = believe_proxy
 
 
-async def listener(name, address, port):
+async def listener(name: str, address: str, port: int) -> bool | None:
     """Who listens there: True for the session of that name, False for another program, None for nobody."""
     try:
         _reader, writer = await asyncio.wait_for(asyncio.open_connection(address, port), ANSWER_S)
