@@ -64,6 +64,7 @@ def template_variables(portal: Portal) -> dict[str, Any]:
         "portal_ssh": bool(portal.hub.get("ssh")),
         "portal_environments": portal.environments.can_save,
         "portal_own": portal.home_page.page,
+        "portal_static": pages.STATIC,
     }
 
 

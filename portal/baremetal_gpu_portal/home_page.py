@@ -118,7 +118,7 @@ class HomePage(Shared):
 
         async def page() -> dict[str, Any]:
             asked = [self._home.of(user.name), *([self._hours.of(user.name)] if self._hours else [])]
-            jobs, *told = await asyncio.gather(self._jobs(user.name), *asked)
+            jobs, told = await asyncio.gather(self._jobs(user.name), asyncio.gather(*asked))
             lines, others, more = jobs or ({}, None, {})
             known = dict(user.spawners)
             active = {name: spawner for name, spawner in sorted(known.items()) if spawner.active}

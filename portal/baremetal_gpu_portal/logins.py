@@ -134,14 +134,14 @@ class StopHandler(UserServerAPIHandler):
 
 
 class _Host(Authenticator):
-    async def authenticate(self, handler: Any, data: Any = None) -> str | None:
+    async def authenticate(self, handler: Any, data: Any = None) -> dict[str, Any] | None:
         """Raises Refused."""
         password = data.get("password")
         if not isinstance(password, str) or not 0 < len(password.encode()) <= login.PASSWORD_AT_MOST:
             return None
         question = {"do": login.LOGIN, "user": data["username"], "password": password}
         answer = await self.portal.guard.ask(self.portal.login_socket, data["username"], question)
-        return str(answer["name"])
+        return {"name": answer["name"]}
 
 
 class OfHost(Mapped, _Host):

@@ -16,9 +16,9 @@ from traitlets import Any as AnyValue
 from traitlets import Dict, Float, Instance, Integer, Unicode, default
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, hub_variables, identity, markup, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, hub_variables, identity, session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Session
-from baremetal_gpu_portal import tls
+from baremetal_gpu_portal import form_page, tls
 from baremetal_gpu_portal.portal import Portal, spawners
 
 # A job that was submitted a moment ago may not be in what was read.
@@ -79,10 +79,10 @@ class SessionSpawner(Spawner):
         wanted = allowed.remembered(given)
         if presets and not given:
             wanted = presets[0][1]
-        url, ended = f"{self.hub.base_url}now/forecast", markup.ended(self.ended)
+        url, ended = f"{self.hub.base_url}now/forecast", form_page.ended(self.ended)
         rows = self.user.orm_user.orm_spawners.values()
         yours = {(row.user_options or {}).get("environment", "") for row in rows} - {""}
-        return markup.home(await self.portal.home_page.home(self.user.name)) + markup.options(
+        return form_page.home(await self.portal.home_page.home(self.user.name)) + form_page.options(
             wanted,
             allowed.limits,
             allowed.offers,
@@ -211,7 +211,7 @@ class SessionSpawner(Spawner):
             one = await self._session()
             if isinstance(one, Session):
                 if one.state == session.ENDED:
-                    raise await self._exception(one.ended)
+                    raise await self._exception(one.ended or session.FORGOTTEN)
                 found = is_done(one) if one.state == session.RUNS else None
                 found = await found if asyncio.iscoroutine(found) else found
                 if found:
@@ -279,7 +279,7 @@ class SessionSpawner(Spawner):
         if isinstance(one, Session):
             if one.state != session.ENDED:
                 return None
-            one, lives = one.ended, lives or one.lives
+            lives, one = lives or one.lives, one.ended
         if one is None:
             return None
         self._note(one)

@@ -12,9 +12,10 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import markup, own
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import own
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import ENDED, RUNS, WAITS, Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from baremetal_gpu_portal import form_page
 
 GIB = 1 << 30
 
@@ -49,7 +50,7 @@ def test_an_attribute_that_is_no_number_is_not_known(cephfs: Path, value: bytes)
 def test_of_another_file_system_nothing_is_known_and_nothing_is_shown(tmp_path: Path) -> None:
     found = own.home([], str(tmp_path), host_run.run)
     assert found == answer(None)
-    assert markup.home(own.told_of_home(found)) == ""
+    assert form_page.home(own.told_of_home(found)) == ""
 
 
 def test_a_home_that_hangs_is_waited_for_as_long_as_that_takes_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +80,8 @@ def test_it_is_told_in_words_and_from_nine_tenths_on_with_what_to_do(
 
 
 def test_the_form_shows_it_as_text() -> None:
-    assert markup.home(own.Told("Your home: <b>")) == '<p id="portal-home">Your home: &lt;b&gt;</p>\n'
-    assert markup.home(own.Told("full", True)) == '<p id="portal-home" class="alert alert-warning">full</p>\n'
+    assert form_page.home(own.Told("Your home: <b>")) == '<p id="portal-home">Your home: &lt;b&gt;</p>\n'
+    assert form_page.home(own.Told("full", True)) == '<p id="portal-home" class="alert alert-warning">full</p>\n'
 
 
 # --- GPU hours -------------------------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ import threading
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import gpus, markup, slurm_backend, who
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import gpus, slurm_backend, who
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+from baremetal_gpu_portal import form_page
 from tests.unit.plugins.slurm_answers import GUARD, JOBS, STUCK, Answers
 
 MARKUP = '"><img src=x onerror=alert(1)>'
@@ -167,7 +168,7 @@ def test_what_is_no_answer_of_prometheus_tells_nothing() -> None:
 
 def test_the_form_escapes_whatever_it_is_given() -> None:
     request = Request(1, MARKUP, 1, 1, 1, MARKUP)
-    page = markup.options(
+    page = form_page.options(
         *(request, Limits(), [Offer(MARKUP, 1, 2, 1, 2)], [MARKUP], MARKUP, MARKUP, MARKUP),
         presets=[(MARKUP, request)],
         problems=[Problem("x", "cpus", MARKUP, "", MARKUP)],
@@ -180,17 +181,17 @@ def test_the_form_escapes_whatever_it_is_given() -> None:
 def test_what_is_wrong_stands_beside_its_field_and_details_are_open() -> None:
     wrong = [Problem("out_of_bounds", "cpus", "Cores is '99'", "", "give a whole number from 1 to 8")]
     one = ("One GPU", Request(1))
-    page = markup.options(Request(1), Limits(), [], ["default"], "/url", presets=[one], problems=wrong)
+    page = form_page.options(Request(1), Limits(), [], ["default"], "/url", presets=[one], problems=wrong)
     assert 'aria-invalid="true"' in page
-    assert re.search(r'id="portal-cpus-error"[^>]*>Cores is &#x27;99&#x27;. To do: give a whole number', page)
+    assert re.search(r'id="portal-cpus-error"[^>]*>Cores is &#39;99&#39;. To do: give a whole number', page)
     assert '<details class="mb-3" id="portal-details" open>' in page
-    assert "open>" not in markup.options(Request(1), Limits(), [], ["default"], "/url", presets=[one])
+    assert "open>" not in form_page.options(Request(1), Limits(), [], ["default"], "/url", presets=[one])
 
 
 def test_many_environments_can_be_searched_and_own_ones_are_in_the_list() -> None:
     def page(count: int) -> str:
         names = [f"e{number}" for number in range(count)]
-        return markup.options(Request(), Limits(), [], names, "/url", yours=["~/envs/torch"])
+        return form_page.options(Request(), Limits(), [], names, "/url", yours=["~/envs/torch"])
 
     assert 'id="portal-search"' in page(9)
     assert 'id="portal-search"' not in page(2)
@@ -199,13 +200,13 @@ def test_many_environments_can_be_searched_and_own_ones_are_in_the_list() -> Non
 
 def test_the_form_offers_no_directory_where_sessions_have_none() -> None:
     def label(directories: bool) -> str:
-        return markup.options(Request(), Limits(), [], ["torch"], "/url", directories=directories)
+        return form_page.options(Request(), Limits(), [], ["torch"], "/url", directories=directories)
 
     assert "~/envs/torch" in label(True)
     assert "~/envs/torch" not in label(False)
 
 
 def test_how_a_session_ended_is_a_sentence_with_what_to_do() -> None:
-    assert markup.ended({}) == ""
-    told = markup.ended({"at": 0.0, "cause": "its time was over", "remedy": "start it again"})
+    assert form_page.ended({}) == ""
+    told = form_page.ended({"at": 0.0, "cause": "its time was over", "remedy": "start it again"})
     assert told.endswith(": its time was over. To do: start it again.")
