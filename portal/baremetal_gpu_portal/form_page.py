@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.own import Told
 from baremetal_gpu_portal import pages
+from baremetal_gpu_portal.offers import Offer
+from baremetal_gpu_portal.summary import Told
 
 UNITS = {"memory_gib": "GiB"}
 # With more environments than that, they can be searched.

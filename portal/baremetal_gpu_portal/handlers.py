@@ -18,17 +18,8 @@ from tornado import web
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
-    accounts,
-    form,
-    invite,
-    login,
-    offers,
-    samples,
-    ssh,
-    who,
-)
-from baremetal_gpu_portal import environments, pages
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, invite, login, samples, ssh
+from baremetal_gpu_portal import environments, offers, pages, who
 from baremetal_gpu_portal.portal import Portal
 
 # What is wrong is in the log alone: who guesses learns neither names nor codes.

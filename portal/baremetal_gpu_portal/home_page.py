@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, own
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.own import Told
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from baremetal_gpu_portal import summary
 from baremetal_gpu_portal.orders import Order
 from baremetal_gpu_portal.shared import Shared
+from baremetal_gpu_portal.summary import Told
+from baremetal_gpu_portal.who import Look
 
 OLD_S = 60
 # So old a look at the scheduler may be.
@@ -62,7 +63,7 @@ class Question:
     async def _fill(self, one: _Asked, user: str) -> None:
         async with self._slots:
             one.told = await self._ask(user)
-            if one.told == own.NO_ANSWER:
+            if one.told == summary.NO_ANSWER:
                 await asyncio.sleep(HANGS_S)
 
 
@@ -86,28 +87,28 @@ class HomePage(Shared):
         :param again: a user and what was asked for -> that, as far as it may still be asked for.
         """
         self._order, self._look, self._told, self._again = order, look, told, again
-        self._home = Question(self._ask_home, own.NO_ANSWER)
-        self._hours = Question(self._ask_hours, own.NO_HOURS) if most_hours else None
+        self._home = Question(self._ask_home, summary.NO_ANSWER)
+        self._hours = Question(self._ask_hours, summary.NO_HOURS) if most_hours else None
         self._most_hours = most_hours
 
     async def more(self, spawner: Any) -> None:
         """Give a session more time. Raises Refused."""
         user = spawner.user.name
-        await self._order("extend", user, job=spawner.job, more_hours=own.MORE_HOURS)
+        await self._order("extend", user, job=spawner.job, more_hours=summary.MORE_HOURS)
         # The page that follows is to have the new end.
         await asyncio.sleep(OLD_LOOK_S)
 
     async def _ask_home(self, user: str) -> Told:
         try:
-            return own.told_of_home(await self._order("home", user))
+            return summary.told_of_home(await self._order("home", user))
         except Refused:
-            return own.NO_ANSWER
+            return summary.NO_ANSWER
 
     async def _ask_hours(self, user: str) -> Told:
         try:
-            return own.told_of_hours(await self._order("hours", user))
+            return summary.told_of_hours(await self._order("hours", user))
         except Refused as why:
-            return own.Told(f"Your GPU hours are not known: {why.problem.cause}.")
+            return summary.Told(f"Your GPU hours are not known: {why.problem.cause}.")
 
     async def home(self, user: str) -> Told:
         """How full the home of a user is."""
@@ -161,8 +162,8 @@ class HomePage(Shared):
             return None
         if look.failure:
             return None
-        more = own.more_hours(look, user, await self._most_hours(user)) if self._most_hours else {}
-        return (*own.told_of_jobs(look, user), more)
+        more = summary.more_hours(look, user, await self._most_hours(user)) if self._most_hours else {}
+        return (*summary.told_of_jobs(look, user), more)
 
 
 def _latest_first(rows: Iterable[Any]) -> list[Any]:

@@ -24,9 +24,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
 from baremetal_gpu_portal.orders import Order
 from baremetal_gpu_portal.shared import Shared
+from baremetal_gpu_portal.who import Look
 
 # A host that cannot ask its directory of users knows no account and no groups, for a while. Whose account the host
 # itself says to be closed is looked at twice only.

@@ -12,13 +12,14 @@ from typing import Any
 from jupyterhub.app import JupyterHub
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem, Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import backend, form, login, offers, settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import backend, form, login, settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
+from baremetal_gpu_portal import offers
 from baremetal_gpu_portal.environments import Environments
 from baremetal_gpu_portal.guard import Guard
 from baremetal_gpu_portal.home_page import HomePage
+from baremetal_gpu_portal.offers import Offer
 from baremetal_gpu_portal.orders import Places, RootProgram
 from baremetal_gpu_portal.people import People
 from baremetal_gpu_portal.scheduler import Measured, Scheduler, backend_of

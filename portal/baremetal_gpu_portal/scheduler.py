@@ -9,15 +9,14 @@ import time
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     backend,
     docker_backend,
-    gpus,
     marathon_backend,
     settings,
     slurm_backend,
-    who,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Backend
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.gpus import Gpus
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from baremetal_gpu_portal import gpus, who
+from baremetal_gpu_portal.gpus import Gpus
+from baremetal_gpu_portal.who import Look
 
 # Prometheus itself asks the hosts every ten seconds.
 MEASURED_S = 5.0

@@ -18,11 +18,12 @@ from tornado.log import app_log
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, notice, samples
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, samples
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.idle import Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.samples import Watched
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from baremetal_gpu_portal import notice
 from baremetal_gpu_portal.shared import Shared
+from baremetal_gpu_portal.who import Look
 
 TELL_S = 15
 # So long a page waits for the scheduler, and so long after its user has looked at a session it tells more of itself.

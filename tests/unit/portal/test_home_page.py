@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import own
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
-from baremetal_gpu_portal import home_page
+from baremetal_gpu_portal import home_page, summary
+from baremetal_gpu_portal.who import Look
 
 GIB = 1 << 30
 
@@ -95,7 +94,7 @@ def test_sessions_come_with_what_they_do_and_the_rest_with_what_it_was() -> None
 def test_many_pages_at_once_are_one_question() -> None:
     helper = Helper()
 
-    async def pages() -> list[own.Told]:
+    async def pages() -> list[summary.Told]:
         made = home_page.HomePage(helper.order, look, most_hours, told, again)
         return [*await asyncio.gather(*(made.home("alice") for _number in range(20))), await made.home("bob")]
 
@@ -131,7 +130,7 @@ def test_the_page_is_there_without_a_home_that_hangs_and_does_not_ask_again() ->
 
     found = asyncio.run(pages())
     assert [one.text for one in found["told"]] == [
-        own.NO_ANSWER.text,
+        summary.NO_ANSWER.text,
         "Your GPU hours of the last 30 days: 2.0, in 2 jobs.",
     ]
     assert helper.asked == [("home", "alice"), ("hours", "alice")]
@@ -144,7 +143,7 @@ def test_homes_that_hang_leave_room_for_other_orders() -> None:
     async def pages() -> None:
         made = home_page.HomePage(helper.order, look, None, told, again)
         for number in range(2 * home_page.AT_A_TIME):
-            assert await made.home(f"user{number}") == own.NO_ANSWER
+            assert await made.home(f"user{number}") == summary.NO_ANSWER
 
     asyncio.run(pages())
     assert len(helper.asked) == home_page.AT_A_TIME

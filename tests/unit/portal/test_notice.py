@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, notice
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.samples import Watched
+from baremetal_gpu_portal import notice
 from tests.unit.plugins.module_utils.portal.test_samples import POLICY, levels
 
 URL = "https://portal.example.org/hub/home"

@@ -1,5 +1,3 @@
-# Copyright (c) 2026 baremetal.gpu contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who uses what since when: what a page of the portal shows, from one look at the scheduler for everybody together."""
 
@@ -7,14 +5,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Found
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.gpus import Gpus
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Job, Session
+from baremetal_gpu_portal import offers
+from baremetal_gpu_portal.gpus import Gpus
 
 OLD_S = 1.0
 WAITING_AT_MOST = 200

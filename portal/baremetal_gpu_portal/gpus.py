@@ -1,5 +1,3 @@
-# Copyright (c) 2026 baremetal.gpu contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What each GPU does, from Prometheus: its model, use, memory, temperature, and the verdict of its host's agent."""
 

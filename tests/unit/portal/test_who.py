@@ -9,12 +9,12 @@ import threading
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import gpus, slurm_backend, who
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import slurm_backend
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
-from baremetal_gpu_portal import form_page
+from baremetal_gpu_portal import form_page, gpus, who
+from baremetal_gpu_portal.offers import Offer
 from tests.unit.plugins.slurm_answers import GUARD, JOBS, STUCK, Answers
 
 MARKUP = '"><img src=x onerror=alert(1)>'

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers, slurm_backend
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import slurm_backend
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import NEVER, NOW, PERHAPS, WAITS, Offer
+from baremetal_gpu_portal import offers
+from baremetal_gpu_portal.offers import NEVER, NOW, PERHAPS, WAITS, Offer
 
 REQUEST = Request(2, "a100", 8, 64, 12, "default")
 

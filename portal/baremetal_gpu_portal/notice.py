@@ -1,5 +1,3 @@
-# Copyright (c) 2026 baremetal.gpu contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What somebody is told of a session, that it is idle or that a GPU of it is out of order, and the ways to send it."""
 
