@@ -25,6 +25,7 @@ COLLECTION = (
     "meta",
     "playbooks",
     "plugins",
+    "portal",
     "roles",
 )
 

@@ -30,6 +30,11 @@ options:
   wheels:
     description: The directory with the wheels. With O(state=present) it is needed.
     type: path
+  paths:
+    description: Directories into which its Python looks beside its packages, in a C(.pth). They need not be there yet.
+    type: list
+    elements: str
+    default: []
   state:
     description: Whether the environment should be there.
     type: str
@@ -81,15 +86,16 @@ def settle(module: AnsibleModule) -> dict[str, Any]:
         if lines and not module.check_mode:
             wheel_environment.remove(path)
         return _result(path, lines, [])
+    paths = module.params["paths"]
     wanted = {wheel_environment.normal(name): str(version) for name, version in module.params["packages"].items()}
     if not found.directory and module.check_mode:
         # A bare host may have no Python of its own yet.
         return _result(path, ["it is not there"], [f"{name} {version}" for name, version in sorted(wanted.items())])
     python = wheel_environment.system_python()
-    lines = wheel_environment.differences(found, wanted, python)
+    lines = wheel_environment.differences(found, wanted, python, paths)
     if lines and not module.check_mode:
-        wheel_environment.make(path, module.params["lock"], module.params["wheels"], python)
-        left = wheel_environment.differences(wheel_environment.current(path), wanted, python)
+        wheel_environment.make(path, module.params["lock"], module.params["wheels"], python, paths=paths)
+        left = wheel_environment.differences(wheel_environment.current(path), wanted, python, paths)
         if left:
             raise Refused(
                 f"{path} still differs: {'; '.join(left[:5])}",
@@ -116,6 +122,7 @@ def main() -> None:
             "packages": {"type": "dict", "default": {}},
             "lock": {"type": "path"},
             "wheels": {"type": "path"},
+            "paths": {"type": "list", "elements": "str", "default": []},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         required_if=[("state", "present", ("lock", "wheels"))],

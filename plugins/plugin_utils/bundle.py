@@ -85,13 +85,13 @@ def _path(name: str) -> str:
     return os.path.join(MODULES, *name.split("."))
 
 
-def needed(entry: str) -> dict[str, str]:
-    """The sources of a module of module_utils and of those that it imports, directly or not, sorted by their names.
+def needed(*entries: str) -> dict[str, str]:
+    """The sources of modules of module_utils and of those that they import, directly or not, sorted by their names.
 
     :raises LookupError: an import cannot be followed.
     """
     sources: dict[str, str] = {}
-    waiting = [entry]
+    waiting = [*entries]
     while waiting:
         name = waiting.pop()
         if name in sources:
@@ -101,7 +101,7 @@ def needed(entry: str) -> dict[str, str]:
         try:
             waiting += imported(sources[name])
         except LookupError as failure:
-            raise LookupError(f"{entry} cannot be bundled: {name} {failure}") from None
+            raise LookupError(f"{', '.join(entries)} cannot be bundled: {name} {failure}") from None
     return dict(sorted(sources.items()))
 
 

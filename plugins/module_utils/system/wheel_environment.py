@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
@@ -26,6 +26,8 @@ PYTHON = "/usr/bin/python3"
 PIP_S, TELL_S = 1200.0, 60.0
 # What every environment has beside its list.
 OWN = {"pip", "setuptools"}
+# Of site-packages: Python looks into the directories that it names, too.
+PATHS = "baremetal-gpu.pth"
 _INFO = re.compile(r"([A-Za-z0-9._]+)-([A-Za-z0-9.+!]+)\.dist-info")
 
 
@@ -36,6 +38,7 @@ class Environment:
     directory: str = ""
     python: str = ""
     packages: Mapping[str, str] | None = None
+    paths: Sequence[str] = ()
 
 
 def normal(name: str) -> str:
@@ -49,13 +52,15 @@ def current(link: str) -> Environment:
         return Environment()
     version = re.search(r"^version = (\d+\.\d+)", read_text(os.path.join(directory, "pyvenv.cfg")), re.MULTILINE)
     python = version[1] if version else ""
+    place = os.path.join(directory, "lib", f"python{python}", "site-packages")
     try:
-        names = os.listdir(os.path.join(directory, "lib", f"python{python}", "site-packages"))
+        names = os.listdir(place)
     except OSError:
         names = []
     rows = (_INFO.fullmatch(name) for name in names)
     found = {normal(row[1]): row[2] for row in rows if row}
-    return Environment(directory, python, {name: version for name, version in found.items() if name not in OWN})
+    packages = {name: version for name, version in found.items() if name not in OWN}
+    return Environment(directory, python, packages, read_text(os.path.join(place, PATHS)).splitlines())
 
 
 def system_python(run: Run = host_run.run) -> str:
@@ -66,7 +71,7 @@ def system_python(run: Run = host_run.run) -> str:
     return out.strip()
 
 
-def differences(found: Environment, wanted: Mapping[str, str], python: str) -> list[str]:
+def differences(found: Environment, wanted: Mapping[str, str], python: str, paths: Sequence[str] = ()) -> list[str]:
     """Why an environment is not as it should be, a line for each reason."""
     if not found.directory:
         return ["it is not there"]
@@ -77,9 +82,9 @@ def differences(found: Environment, wanted: Mapping[str, str], python: str) -> l
     lines += [
         f"{name} is {has[name]}, not {version}" for name, version in wanted.items() if has.get(name, version) != version
     ]
-    return sorted(
-        lines + [f"{name} {version} is not on the list" for name, version in has.items() if name not in wanted]
-    )
+    lines += [f"{name} {version} is not on the list" for name, version in has.items() if name not in wanted]
+    lines += [f"it does not look into {path}" for path in paths if path not in found.paths]
+    return sorted(lines + [f"it looks into {path}" for path in found.paths if path not in paths])
 
 
 def place(link: str, lock: str, python: str) -> str:
@@ -87,11 +92,12 @@ def place(link: str, lock: str, python: str) -> str:
     return f"{link}.d/{hashlib.sha256(f'{python}{lock}'.encode()).hexdigest()[:16]}"
 
 
-def make(link: str, lock: str, wheels: str, python: str, run: Run = host_run.run) -> None:
+def make(link: str, lock: str, wheels: str, python: str, run: Run = host_run.run, paths: Sequence[str] = ()) -> None:
     """Make the environment and lead the link there. Raises CallFailed; then the link leads where it did.
 
     :param lock: path of the list with hashes, as pip reads it.
     :param wheels: the directory with the wheels. Nothing is asked of a network.
+    :param paths: directories into which its Python looks beside its packages. They need not be there yet.
     """
     before = os.path.realpath(link) if os.path.islink(link) else ""
     target = place(link, read_text(lock), python)
@@ -105,6 +111,9 @@ def make(link: str, lock: str, wheels: str, python: str, run: Run = host_run.run
     options = ["--no-index", "--no-deps", "--require-hashes", "--no-cache-dir", "--disable-pip-version-check"]
     pip = [f"{target}/bin/python", "-I", "-m", "pip", "install", "--quiet", *options]
     _call(run, [*pip, f"--find-links={wheels}", f"--requirement={lock}"])
+    if paths:
+        with open(f"{target}/lib/python{python}/site-packages/{PATHS}", "w", encoding="utf-8") as file:
+            file.writelines(f"{path}\n" for path in paths)
     if os.path.lexists(f"{link}.new"):
         os.unlink(f"{link}.new")
     os.symlink(target, f"{link}.new")

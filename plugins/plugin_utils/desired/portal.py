@@ -40,6 +40,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils import (
     certificate_files,
     certificates,
     image_catalogue,
+    portal_package,
     portal_ssh,
 )
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
@@ -61,27 +62,35 @@ USER = "baremetal-gpu-portal"
 ETC = "/etc/baremetal-gpu/portal"
 TLS = f"{ETC}/tls"
 SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json", "config.py", "proxy.env", "made-of"))
-# The configuration loads them from beside itself, but for the one that makes the certificates of hub and proxy.
-CERTIFICATES_PROGRAM = "hub_certificates.py"
-HUB_PARTS = (
-    *("hub_environments.py", "hub_invite.py", "hub_own.py", "hub_people.py", "hub_places.py", "hub_tls.py"),
-    "hub_watch.py",
-    CERTIFICATES_PROGRAM,
-)
-# What the proxy does beside what it has options for.
-PROXY_PART = "proxy.js"
+# Makes the certificates of hub and proxy.
+CERTIFICATES_PROGRAM = f"{ETC}/hub_certificates.py"
 # Whether the sessions of each user have an origin of their own. To refuse it is to say who the users are.
 OWN_ORIGINS, ONE_ORIGIN = ORIGINS = ("own", "one_for_people_who_trust_each_other")
 INSTEAD = f"or set portal_origins to {ONE_ORIGIN}, where users trust each other: docs/portal.md, 'Origins'"
 # A host below the portal's that nobody has.
 BELOW = "gpuops-checks-the-wildcard"
 SHARE = "/usr/share/baremetal-gpu/portal"
+# Where the hub's Python finds the portal's package and what that needs of the collection.
+LIBRARY = f"{SHARE}/python"
+# What the proxy does beside what it has options for.
+PROXY_FILE = f"{SHARE}/proxy.js"
+# A file of the role -> where hub and proxy have it.
+IN_HUB = {
+    "jupyterhub_config.py": CONFIG,
+    "hub_certificates.py": CERTIFICATES_PROGRAM,
+    "proxy.js": PROXY_FILE,
+}
 # Marathon's login, which is root's, and the authority of masters that speak nothing but TLS.
 MARATHON_FILE, MASTERS_AUTHORITY = marathon_backend.PATH, f"{ETC}/masters-ca.pem"
 LIBEXEC = "/usr/libexec/baremetal-gpu"
 ENVIRONMENT, ENVIRONMENT_COMMAND = f"{LIBEXEC}/gpu-environment", "/usr/local/bin/gpu-environment"
-LIBRARY, HELPER, LOGIN, INVITE, BACKUP = (
-    f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "login", "invite", "backup")
+HELPER, LOGIN, INVITE, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("session", "login", "invite", "backup"))
+# What hosts have of collections before the portal was a package.
+BEFORE = (
+    *(f"{ETC}/hub_{name}.py" for name in ("environments", "invite", "own", "people", "places", "tls", "watch")),
+    f"{LIBEXEC}/portal-library",
+    f"{SHARE}/now.html",
+    f"{SHARE}/templates",
 )
 PAM_SERVICE = "baremetal-gpu-portal"
 OPT = "/opt/baremetal-gpu"
@@ -177,6 +186,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "packages": names,
         "lock": f"{where}-wheels/requirements.txt",
         "wheels": f"{where}-wheels",
+        "paths": [LIBRARY] if what == HUB_WHEELS else [],
         "state": "present",
     }
     parts["install"] = _install(params, where, what, rows, str(facts["python"]))
@@ -762,8 +772,8 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         "state": STATE,
         "hub_tls": HUB_TLS,
         "hub_names": [certificates.alternative(one) for one in (_hub_host(peers), _name(params, peers))],
-        "certificates_program": f"{ETC}/{CERTIFICATES_PROGRAM}",
-        "proxy_part": f"{SHARE}/{PROXY_PART}",
+        "certificates_program": CERTIFICATES_PROGRAM,
+        "proxy_part": PROXY_FILE,
         "origin": _url(params, peers) if params["origins"] == OWN_ORIGINS else "",
     }
     # A copy of a file is no copy of a database elsewhere.
@@ -780,10 +790,9 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
             **readable,
             "sensitive": True,
         },
-        {"path": CONFIG, "content": (files / "jupyterhub_config.py").read_text(encoding="utf-8"), **WRITTEN},
         *(
-            {"path": f"{ETC}/{name}", "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
-            for name in HUB_PARTS
+            {"path": path, "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
+            for name, path in IN_HUB.items()
         ),
         {
             "path": TOKEN,
@@ -797,17 +806,11 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         {"path": f"/etc/pam.d/{PAM_SERVICE}", "content": pam, **WRITTEN},
         {"path": SHARE.rpartition("/")[0], **DIRECTORY},
         {"path": SHARE, **DIRECTORY},
-        *(
-            {"path": f"{SHARE}/{name}", "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
-            for name in ("now.html", PROXY_PART)
-        ),
-        {"path": f"{SHARE}/templates", **DIRECTORY},
-        *(
-            {"path": f"{SHARE}/templates/{path.name}", "content": path.read_text(encoding="utf-8"), **WRITTEN}
-            for path in sorted((files / "templates").iterdir())
-        ),
+        {"path": LIBRARY, **DIRECTORY},
+        *({"path": f"{LIBRARY}/{path}", **DIRECTORY} for path in portal_package.directories()),
+        *({"path": f"{LIBRARY}/{path}", "content": text, **WRITTEN} for path, text in portal_package.files().items()),
+        *({"path": path, "state": "absent"} for path in BEFORE),
         {"path": LIBEXEC, **DIRECTORY},
-        {"path": LIBRARY, "content": bundle("portal.library"), **WRITTEN},
         {"path": HELPER, "content": bundle("portal.helper"), **ROOT_OWNS, "mode": "0755"},
         {"path": LOGIN, "content": bundle("portal.login"), **ROOT_OWNS, "mode": "0755"},
         {"path": INVITE, "content": bundle("portal.invite"), **ROOT_OWNS, "mode": "0755"},
@@ -817,9 +820,9 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         *({"path": unit_path(name), "state": "absent"} for name in gone),
     ]
     jump = portal_ssh.present(params["ssh_port"]) if params["ssh"] else portal_ssh.absent()
-    parts = [f"{ETC}/{name}" for name in HUB_PARTS]
-    of_proxy = [TOKEN, f"{TLS}/*", f"{ETC}/{CERTIFICATES_PROGRAM}", f"{SHARE}/{PROXY_PART}"]
-    of_hub = [SETTINGS, CONFIG, *parts, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
+    # What makes certificates is of use at the next start, and not before.
+    of_proxy = [TOKEN, f"{TLS}/*", PROXY_FILE]
+    of_hub = [SETTINGS, CONFIG, TOKEN, MADE_OF, f"{LIBRARY}/*", unit_path(HUB)]
     return {
         "files": [*own, *jump["files"]],
         "units": [
@@ -846,25 +849,20 @@ def _absent_units() -> Document:
     """Sessions that run go on until their time is over. The database and its copies stay."""
     paths = (
         SETTINGS,
-        CONFIG,
-        *(f"{ETC}/{name}" for name in HUB_PARTS),
+        *BEFORE,
+        *IN_HUB.values(),
+        LIBRARY,
         TOKEN,
         MADE_OF,
         MARATHON_FILE,
         MASTERS_AUTHORITY,
         f"/etc/pam.d/{PAM_SERVICE}",
-        LIBRARY,
         HELPER,
         LOGIN,
         INVITE,
         BACKUP,
     )
     jump = portal_ssh.absent()
-    shared = (
-        f"{SHARE}/now.html",
-        f"{SHARE}/{PROXY_PART}",
-        *(f"{SHARE}/templates/{path.name}" for path in _templates()),
-    )
     return {
         "units": [
             *jump["units"],
@@ -872,14 +870,10 @@ def _absent_units() -> Document:
         ],
         "files": [
             *jump["files"],
-            *({"path": path, "state": "absent"} for path in (*paths, *shared, *map(unit_path, UNITS))),
+            *({"path": path, "state": "absent"} for path in (*paths, *map(unit_path, UNITS))),
             *certificate_files.absent(TLS),
         ],
     }
-
-
-def _templates() -> list[Any]:
-    return sorted((ROLES / ROLE / "files" / "templates").iterdir())
 
 
 def _absent_files(params: Mapping[str, Any], where: str, what: str, in_session: bool) -> Document:

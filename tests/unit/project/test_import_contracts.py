@@ -19,12 +19,16 @@ ALONE = "What runs on hosts knows neither Ansible, nor the controller, nor gpuop
 CONTROLLER = "The collection does not know gpuops"
 GPUOPS = "gpuops is in layers"
 PRODUCT = "The product does not know its tests"
+HUB = "The portal's package is in layers"
+HUB_ALONE = "Only the portal's package knows JupyterHub, and nothing knows that package"
+DECIDES = "The portal's package knows neither Ansible, nor the controller, nor gpuops"
 
 
 def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     """lint-imports over a tree that has the collection under the name that Ansible gives it."""
     program = Path(sys.executable).with_name("lint-imports")
-    environment = {**os.environ, "PYTHONPATH": f"{tree}:{tree}/collections", "NO_COLOR": "1", "COLUMNS": "200"}
+    paths = f"{tree}:{tree}/collections:{tree}/portal"
+    environment = {**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1", "COLUMNS": "200"}
     return subprocess.run(
         [program, "--config", tree / "pyproject.toml", "--no-cache"],
         cwd=tree,
@@ -40,6 +44,7 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
 def tree(tmp_path: Path) -> Path:
     names = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "gpuops", tmp_path / "gpuops", ignore=names)
+    shutil.copytree(ROOT / "portal", tmp_path / "portal", ignore=names)
     shutil.copytree(ROOT / "plugins", tmp_path / "collections/ansible_collections/baremetal/gpu/plugins", ignore=names)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -48,7 +53,7 @@ def tree(tmp_path: Path) -> Path:
 def test_the_contracts_hold(tree: Path) -> None:
     done = lint(tree)
     assert done.returncode == 0, done.stdout + done.stderr
-    for contract in (LAYERS, ALONE, CONTROLLER, GPUOPS, PRODUCT):
+    for contract in (LAYERS, ALONE, CONTROLLER, GPUOPS, PRODUCT, HUB, HUB_ALONE, DECIDES):
         assert f"{contract} KEPT" in done.stdout
 
 
@@ -71,6 +76,12 @@ def test_the_contracts_hold(tree: Path) -> None:
         ("plugin_utils/mesos/plan.py", "gpuops.cli", CONTROLLER),
         ("plugin_utils/mesos/plan.py", "tests.simulators.mesos", PRODUCT),
         ("module_utils/gpu/facts.py", "tests.lab.machines.state", PRODUCT),
+        ("portal/baremetal_gpu_portal/people.py", "baremetal_gpu_portal.spawner", HUB),
+        ("portal/baremetal_gpu_portal/shared.py", "baremetal_gpu_portal.orders", HUB),
+        ("portal/baremetal_gpu_portal/people.py", f"{PLUGINS}.plugin_utils.portal_package", DECIDES),
+        ("module_utils/portal/session.py", "jupyterhub.spawner", HUB_ALONE),
+        ("gpuops/users/invitations.py", "baremetal_gpu_portal.guard", HUB_ALONE),
+        ("portal/baremetal_gpu_portal/people.py", "tests.unit.roles.portal_site", PRODUCT),
         ("gpuops/cli.py", "tests.lab.machines.cli", PRODUCT),
         ("gpuops/site/secrecy.py", "gpuops.run.records", GPUOPS),
         ("gpuops/run/session.py", "gpuops.commands.up", GPUOPS),
@@ -81,8 +92,8 @@ def test_the_contracts_hold(tree: Path) -> None:
     ],
 )
 def test_an_import_against_them_is_found(tree: Path, importer: str, imported: str, contract: str) -> None:
-    root = tree if importer.startswith("gpuops/") else tree / "collections/ansible_collections/baremetal/gpu/plugins"
-    path = root / importer
+    plugins = tree / "collections/ansible_collections/baremetal/gpu/plugins"
+    path = (tree if importer.startswith(("gpuops/", "portal/")) else plugins) / importer
     package, _dot, name = imported.rpartition(".")
     # Where nobody looks: in a function.
     line = f"from {package} import {name}" if package else f"import {name}"

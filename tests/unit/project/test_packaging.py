@@ -47,7 +47,7 @@ def wheel(source: Path, tmp_path_factory) -> Path:
 
 def shipped_parts() -> list[Path]:
     """What both packages must bring: the whole of the collection proper."""
-    return [path for path in tracked_files() if path.parts[0] in ("meta", "playbooks", "plugins", "roles")]
+    return [path for path in tracked_files() if path.parts[0] in ("meta", "playbooks", "plugins", "portal", "roles")]
 
 
 def test_built_collection_installs_and_is_complete(collection):
@@ -73,6 +73,7 @@ def test_collection_brings_nothing_that_only_develops_it(collection):
         "meta",
         "playbooks",
         "plugins",
+        "portal",
         "roles",
     }, "new at the top of the collection: ship it knowingly (name it here) or add it to build_ignore of galaxy.yml"
     assert {path.name for path in (collection / "inventories").iterdir()} == {"example"}

@@ -29,6 +29,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import invite, marathon_backend, session
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import portal_package
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.portal import IN_LAB
 from tests import portal_programs
@@ -237,7 +238,9 @@ class Portal:
         }
         self._settings = settings
         self.change_settings()
-        (self.base / "library").write_text(bundle("portal.library"))
+        for path, text in portal_package.files().items():
+            (self.base / "python" / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.base / "python" / path).write_text(text)
         # The role's program with settings of another place.
         text = bundle("portal.helper").replace("entry.main()", f"entry.main([], {str(self.base / 'settings.json')!r})")
         text = text.replace(session.MEASURE, str(self.base / "measure")).replace(
@@ -313,7 +316,8 @@ class Portal:
         """As the role's unit does."""
         tls = self.base / "state" / "tls"
         words = [str(self.environment / "bin" / "python"), str(FILES / "hub_certificates.py"), str(tls)]
-        subprocess.run([*words, "IP:127.0.0.1", f"DNS:{NAME}"], check=True, capture_output=True)
+        environment = {**os.environ, "PYTHONPATH": str(self.base / "python")}
+        subprocess.run([*words, "IP:127.0.0.1", f"DNS:{NAME}"], check=True, capture_output=True, env=environment)
         words = [
             f"--{kind}-ssl-{what}" for kind in ("api", "client") for what in ("request-cert", "reject-unauthorized")
         ]
@@ -375,14 +379,12 @@ class Portal:
             "hub",
             str(self.environment / "bin" / "jupyterhub"),
             f"--config={FILES / 'jupyterhub_config.py'}",
-            PORTAL_LIBRARY=str(self.base / "library"),
+            PYTHONPATH=str(self.base / "python"),
             PORTAL_SETTINGS=str(self.base / "settings.json"),
             PORTAL_STATE=str(self.base / "state"),
             PORTAL_SOCKET=str(self.base / "session.sock"),
             PORTAL_LOGIN_SOCKET=str(self.base / "login.sock"),
             PORTAL_INVITE_SOCKET=str(self.base / "invite.sock"),
-            PORTAL_PAGE=str(FILES / "now.html"),
-            PORTAL_TEMPLATES=str(FILES / "templates"),
             PORTAL_SWEEP_S=str(self.sweep_s),
         )
 

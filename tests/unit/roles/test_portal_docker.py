@@ -94,15 +94,16 @@ class Site:
         (port,) = free_ports(1)
         changes = {
             docker_backend.LOCK: str(base / "docker.lock"),
-            container.SPECIFICATION: str(base / "cdi.json"),
             f"PORT = {docker_backend.PORT}": f"PORT = {port}",
         }
-        for name in ("helper", "library"):
-            text = (base / name).read_text()
-            for before, after in changes.items():
+        own = {container.SPECIFICATION: str(base / "cdi.json")}
+        module = base / "python" / f"{docker_backend.__name__.replace('.', '/')}.py"
+        for path, changed in ((base / "helper", {**changes, **own}), (module, changes)):
+            text = path.read_text()
+            for before, after in changed.items():
                 assert before in text
                 text = text.replace(before, after)
-            (base / name).write_text(text)
+            path.write_text(text)
 
     def containers(self, user: str) -> dict[str, Any]:
         path = self.docker / "state"

@@ -361,7 +361,7 @@ def test_a_preset_fills_the_fields_and_what_is_wrong_is_told_beside_its_field(
 
 def test_a_form_that_is_refused_comes_back_with_what_is_wrong_beside_its_field(alice: Browser) -> None:
     page = alice.start("second", cpus="99").text
-    assert re.search(r'id="portal-cpus-error"[^>]*>Cores is &#x27;99&#x27;\. To do: give a whole number', page)
+    assert re.search(r'id="portal-cpus-error"[^>]*>Cores is &#39;99&#39;\. To do: give a whole number', page)
     assert 'id="portal-details" open' in page
     # The next one is asked anew.
     assert "Cores is" not in alice.get("/hub/spawn/alice/second").text

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from baremetal_gpu_portal import pages
 from tests.unit import browser
-from tests.unit.project.tree import ROOT
 
 pytestmark = pytest.mark.slow
 
-PAGE = (ROOT / "roles" / "portal" / "files" / "now.html").read_text()
+PAGE = pages.now()
 MARKUP = '<img src=x onerror="document.title=1">'
 READY = 'document.getElementById("age").textContent'
 NO_POLICY = '<meta http-equiv="Content-Security-Policy" content=""><title>'

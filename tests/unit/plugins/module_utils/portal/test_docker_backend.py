@@ -19,12 +19,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, docker_backend, helper, session
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers as portal_offers
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.docker_backend import DockerBackend, DockerOrders
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
+from baremetal_gpu_portal import offers as portal_offers
 from tests.unit.plugins.module_utils.portal.stand_in_docker import StandInDocker
 
 IMAGE = f"reg1:5000/catalogue/notebook@sha256:{'a' * 64}"

@@ -24,13 +24,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     marathon_backend,
     session,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers as portal_offers
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.marathon_backend import MarathonOrders
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Wanted
+from baremetal_gpu_portal import offers as portal_offers
 
 STARTED, START = "2026-01-01T10:00:00.250Z", 1767261600.25
 TOKEN = {"JUPYTERHUB_API_TOKEN": "s3cret", "JUPYTERHUB_SERVICE_PREFIX": "/user/alice/"}

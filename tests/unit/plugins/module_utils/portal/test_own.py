@@ -12,9 +12,10 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import markup, own
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import own
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import ENDED, RUNS, WAITS, Session
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from baremetal_gpu_portal import form_page, summary
+from baremetal_gpu_portal.who import Look
 
 GIB = 1 << 30
 
@@ -49,7 +50,7 @@ def test_an_attribute_that_is_no_number_is_not_known(cephfs: Path, value: bytes)
 def test_of_another_file_system_nothing_is_known_and_nothing_is_shown(tmp_path: Path) -> None:
     found = own.home([], str(tmp_path), host_run.run)
     assert found == answer(None)
-    assert markup.home(own.told_of_home(found)) == ""
+    assert form_page.home(summary.told_of_home(found)) == ""
 
 
 def test_a_home_that_hangs_is_waited_for_as_long_as_that_takes_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +58,7 @@ def test_a_home_that_hangs_is_waited_for_as_long_as_that_takes_and_no_longer(mon
     monkeypatch.setattr(own, "HOME_S", 0.5)
     found = own.home([], "/", host_run.run)
     assert found == answer(None, answers=False)
-    assert own.told_of_home(found) == own.NO_ANSWER
+    assert summary.told_of_home(found) == summary.NO_ANSWER
 
 
 @pytest.mark.parametrize(
@@ -73,14 +74,14 @@ def test_a_home_that_hangs_is_waited_for_as_long_as_that_takes_and_no_longer(mon
 def test_it_is_told_in_words_and_from_nine_tenths_on_with_what_to_do(
     used: int, quota: int, text: str, warns: bool
 ) -> None:
-    told = own.told_of_home(answer(used, quota))
+    told = summary.told_of_home(answer(used, quota))
     assert told.text.startswith(text)
     assert told.warns == warns == ("To do: remove what you do not need" in told.text)
 
 
 def test_the_form_shows_it_as_text() -> None:
-    assert markup.home(own.Told("Your home: <b>")) == '<p id="portal-home">Your home: &lt;b&gt;</p>\n'
-    assert markup.home(own.Told("full", True)) == '<p id="portal-home" class="alert alert-warning">full</p>\n'
+    assert form_page.home(summary.Told("Your home: <b>")) == '<p id="portal-home">Your home: &lt;b&gt;</p>\n'
+    assert form_page.home(summary.Told("full", True)) == '<p id="portal-home" class="alert alert-warning">full</p>\n'
 
 
 # --- GPU hours -------------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Commands:
 def test_the_hours_are_those_of_the_user_alone() -> None:
     run = Commands()
     found = own.hours("alice", run, time.time())
-    assert own.told_of_hours(found).text == "Your GPU hours of the last 30 days: 6.0, in 1 job."
+    assert summary.told_of_hours(found).text == "Your GPU hours of the last 30 days: 6.0, in 1 job."
     assert "--user=alice" in run.sacct
     assert "--allusers" not in run.sacct
 
@@ -138,7 +139,7 @@ def test_sessions_and_jobs_with_gpus_of_one_user_are_told() -> None:
         job("6", "copies", gpus=0),
         job("7", "other", "bob"),
     ]
-    found = own.told_of_jobs(Look(0.0, {"jobs": jobs}, {one.job: one for one in sessions}, ""), "alice")
+    found = summary.told_of_jobs(Look(0.0, {"jobs": jobs}, {one.job: one for one in sessions}, ""), "alice")
     ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(1.8e9))
     assert found == (
         {
@@ -150,9 +151,9 @@ def test_sessions_and_jobs_with_gpus_of_one_user_are_told() -> None:
 
 
 def test_of_very_many_the_first_are_told_and_how_many_more_there_are() -> None:
-    jobs = [job(str(number), "sweep") for number in range(own.JOBS_AT_MOST + 5)]
-    _sessions, found = own.told_of_jobs(Look(0.0, {"jobs": jobs}, {}, ""), "alice")
-    assert len(found) == own.JOBS_AT_MOST + 1
+    jobs = [job(str(number), "sweep") for number in range(summary.JOBS_AT_MOST + 5)]
+    _sessions, found = summary.told_of_jobs(Look(0.0, {"jobs": jobs}, {}, ""), "alice")
+    assert len(found) == summary.JOBS_AT_MOST + 1
     assert found[-1] == "and 5 more, which are in Who uses what"
 
 
@@ -165,5 +166,5 @@ def test_a_session_may_be_extended_by_what_is_left_of_the_limit() -> None:
     ]
     sessions.append(Session(8, "bob", RUNS, ends=at + 3600, server="other"))
     jobs = [{"id": str(one.job), "user": one.user, "started": at} for one in sessions]
-    found = own.more_hours(Look(0.0, {"jobs": jobs}, {one.job: one for one in sessions}, ""), "alice", 24)
-    assert found == {"": own.MORE_HOURS, "train": 2}
+    found = summary.more_hours(Look(0.0, {"jobs": jobs}, {one.job: one for one in sessions}, ""), "alice", 24)
+    assert found == {"": summary.MORE_HOURS, "train": 2}

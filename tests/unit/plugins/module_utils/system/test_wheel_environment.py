@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,10 +43,10 @@ class Pip:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., str]:
-    def made(packages: dict[str, str], pip: Pip) -> str:
+    def made(packages: dict[str, str], pip: Pip, paths: Sequence[str] = ()) -> str:
         lock = tmp_path / "requirements.txt"
         lock.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()))
-        wheels.make(str(tmp_path / "portal"), str(lock), str(tmp_path), pip.python, pip)
+        wheels.make(str(tmp_path / "portal"), str(lock), str(tmp_path), pip.python, pip, paths)
         return str(tmp_path / "portal")
 
     return made
@@ -65,6 +67,35 @@ def test_each_difference_is_named(make: Callable[..., str]) -> None:
         "tornado 6.5 is not installed",
     ]
     assert wheels.differences(found, WANTED, "3.14") == ["it is of Python 3.13, and the host has 3.14"]
+
+
+def test_directories_that_its_python_looks_into_are_part_of_it(make: Callable[..., str]) -> None:
+    assert wheels.differences(wheels.current(make(WANTED, Pip())), WANTED, "3.13", ["/usr/share/x"]) == [
+        "it does not look into /usr/share/x"
+    ]
+    link = make(WANTED, Pip(), ["/usr/share/x"])
+    # Beside what ran without them.
+    assert Path(link).resolve().name.endswith("-again")
+    assert wheels.differences(wheels.current(link), WANTED, "3.13", ["/usr/share/x"]) == []
+    assert wheels.differences(wheels.current(link), WANTED, "3.13") == ["it looks into /usr/share/x"]
+
+
+def test_a_real_python_finds_what_is_in_such_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "found_there.py").write_text("print('found')")
+    (tmp_path / "empty.txt").touch()
+
+    def run(argv: Sequence[str], *_more: Any) -> tuple[int, str, str]:
+        words = [*argv, "--without-pip"] if "venv" in argv else ["true"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    link, python = str(tmp_path / "environment"), wheels.system_python()
+    wheels.make(link, str(tmp_path / "empty.txt"), str(tmp_path), python, run, [str(tmp_path / "more")])
+    done = subprocess.run(
+        [f"{link}/bin/python", "-c", "import found_there"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "found\n"
 
 
 def test_nothing_is_there_before_the_first_run_or_where_the_link_leads_nowhere(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import subprocess
@@ -594,7 +595,9 @@ def test_absent_takes_away_what_present_has_made_and_keeps_the_database(tmp_path
     assert gone["problems"] == []
     for part in ("install", "service"):
         made = {path for path, row in files(there[part]).items() if row.get("state") != "directory"}
-        assert made <= {path for path, row in files(gone[part]).items() if row["state"] == "absent"}
+        absent = {path for path, row in files(gone[part]).items() if row["state"] == "absent"}
+        # With a directory all goes that is in it.
+        assert not [path for path in made if not absent & {path, *map(str, Path(path).parents)}]
     assert {row["name"] for row in there["service"]["units"]} == {row["name"] for row in gone["service"]["units"]}
     assert gone["environment"] == {"path": "/opt/baremetal-gpu/portal", "state": "absent"}
     assert "/var/lib/baremetal-gpu-portal" not in json.dumps(gone["service"]["files"])
@@ -657,10 +660,55 @@ def test_jupyterlab_reads_what_the_role_writes(tmp_path: Path) -> None:
     assert description["jupyterlab"]["disabledExtensions"] == ["@jupyterlab/apputils-extension:announcements"]
 
 
-def test_another_part_of_the_hub_restarts_it(tmp_path: Path) -> None:
-    units = {row["name"]: row for row in plan(tmp_path)["service"]["units"]}
-    for name in portal.HUB_PARTS:
-        assert f"/etc/baremetal-gpu/portal/{name}" in units["baremetal-gpu-portal.service"]["restart_on"]
+def restarted_by(document: dict[str, Any], path: str) -> set[str]:
+    """The units that a changed file restarts."""
+    rows = document["units"]
+    return {row["name"] for row in rows if any(fnmatch.fnmatchcase(path, one) for one in row.get("restart_on", ()))}
+
+
+def test_another_part_of_the_package_restarts_the_hub_alone(tmp_path: Path) -> None:
+    document = plan(tmp_path)["service"]
+    parts = [path for path in files(document) if path.startswith(f"{portal.LIBRARY}/") and "." in Path(path).name]
+    assert len(parts) > 50
+    for path in (*parts, portal.CONFIG):
+        assert restarted_by(document, path) == {"baremetal-gpu-portal.service"}
+    assert restarted_by(document, portal.PROXY_FILE) == {"baremetal-gpu-portal-proxy.service"}
+
+
+def test_the_package_is_laid_down_with_all_that_it_imports_and_python_of_the_hub_finds_it(tmp_path: Path) -> None:
+    found = plan(tmp_path)
+    assert found["environment"]["paths"] == [portal.LIBRARY]
+    assert plan(tmp_path, kind="session")["environment"]["paths"] == []
+    there, made = files(found["service"]), set()
+    for path, row in there.items():
+        if not path.startswith(portal.LIBRARY):
+            continue
+        # One above another, each made before what is in it.
+        assert path == portal.LIBRARY or str(Path(path).parent) in made
+        made |= {path} if row.get("state") == "directory" else set()
+        assert (row["owner"], row["group"]) == ("root", "root")
+        assert row["mode"] == ("0755" if row.get("state") == "directory" else "0644")
+        for name in re.findall(r"^ *from (baremetal_gpu_portal[\w.]*) import", row.get("content", ""), re.MULTILINE):
+            assert f"{portal.LIBRARY}/{name.replace('.', '/')}.py" in there or name == "baremetal_gpu_portal"
+    collection = "ansible_collections/baremetal/gpu/plugins/module_utils"
+    assert f"{portal.LIBRARY}/{collection}/portal/session.py" in there
+    assert f"{portal.LIBRARY}/{collection}/host/files.py" in there
+    assert f"{portal.LIBRARY}/baremetal_gpu_portal/templates/home.html" in there
+
+
+def test_what_a_host_has_of_before_the_package_is_removed_and_restarts_no_proxy(tmp_path: Path) -> None:
+    document = plan(tmp_path)["service"]
+    before = ["/usr/libexec/baremetal-gpu/portal-library", "/usr/share/baremetal-gpu/portal/templates"]
+    before += [f"/etc/baremetal-gpu/portal/hub_{name}.py" for name in ("own", "watch", "places")]
+    for path in (*before, "/usr/share/baremetal-gpu/portal/now.html"):
+        assert files(document)[path]["state"] == "absent"
+        assert not restarted_by(document, path)
+    # Its command stays the same, so that nobody's connection is cut and the hub is restarted once.
+    assert not restarted_by(document, portal.CERTIFICATES_PROGRAM)
+    unit = files(document)[portal.unit_path("baremetal-gpu-portal-proxy.service")]["content"]
+    assert "\nExecStartPre=/opt/baremetal-gpu/portal/bin/python /etc/baremetal-gpu/portal/hub_certificates.py " in unit
+    removed = files(plan(tmp_path, state="absent")["service"])
+    assert {removed[path]["state"] for path in (*before, portal.LIBRARY, *portal.IN_HUB.values())} == {"absent"}
 
 
 def test_whoever_has_left_the_site_is_closed_for_the_portal(tmp_path: Path) -> None:
