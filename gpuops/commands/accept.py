@@ -175,19 +175,19 @@ def accept(
     schema: Annotated[bool, typer.Option("--schema", help="Print the schema of the report and exit.")] = False,
     words: WordsArgument = None,
 ) -> None:
-    """Show whether hosts and their GPUs are fit to be handed over.
+    """Show whether hosts and their GPUs are fit for handover.
 
     Stage node compares versions, settings and devices over the fleet. Stage
-    gpu puts every GPU that nobody uses under load: a test of all free memory,
+    gpu puts every idle GPU under load: a test of all free memory,
     arithmetic with results that are checked, and copies that are measured and
     compared with the data sheet and with the other GPUs. Stage network
     measures between all pairs of hosts, storage a file in a home, scheduler
-    runs jobs of Slurm, and services tries what people and operators use. Stage
-    audit runs only where it is asked for: `cmax audit --slurm` of the package
+    runs jobs of Slurm, and services tests what people and operators use. Stage
+    audit runs only on request: `cmax audit --slurm` of the package
     clustermax, on the first login node, if it is installed there.
 
-    What hosts return is remembered at once, so --resume goes on where a run
-    was cut. Nothing is changed on a host. Drain hosts first (`gpuops drain`),
+    Results of hosts are saved at once, so --resume continues an interrupted
+    run. Nothing is changed on a host. Drain hosts first (`gpuops drain`),
     so that no job begins on a GPU under load; scheduler needs them back. With
     --as-jobs a job of Slurm has the free GPUs meanwhile.
 

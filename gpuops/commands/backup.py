@@ -57,12 +57,12 @@ def backup(
     check: CheckOption = False,
     words: WordsArgument = None,
 ) -> None:
-    """Keep what the controller and the heads alone know, in one file.
+    """Save what exists only on the controller and the heads, in one file.
 
     The file has the inventory, secrets and ledgers of this machine, and of hosts
     the state of Slurm, its accounting, the munge key, the portal, users of the
     registry, ZooKeeper, silences of alerts, Grafana and a single Ceph monitor.
-    Programs go on meanwhile. It is mode 0600 and NOT encrypted.
+    Programs keep running. The file has mode 0600 and is NOT encrypted.
 
     Exit status: 0 a whole archive was written and compared, or with --list all
     are whole; 2 a host failed and 4 one was not reached, so none was written and
@@ -166,11 +166,11 @@ def restore_head(
     check: CheckOption = False,
     words: WordsArgument = None,
 ) -> None:
-    """Put what a head alone knew back onto it, or onto another one.
+    """Restore the state of a head from an archive, onto it or onto another host.
 
     Call it on a bare machine BEFORE `gpuops up` comes there: a slurmctld without
-    its state ends the jobs that run. All of the archive is compared, and what
-    stands against it is told, before anything changes. Interrupted, it is run
+    its state ends the jobs that run. The whole archive is checked, and every
+    objection is named, before anything changes. After an interruption, run it
     again; a second run changes nothing.
 
     Exit status: 0 it is back, 2 it was refused or failed, 4 the host was not

@@ -170,11 +170,11 @@ def drain(
     check: CheckOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take hosts out of the scheduler: no new work comes, and the command waits until they are empty.
+    """Drain hosts in the scheduler: no new work starts there, and the command waits until they are empty.
 
     Runs baremetal.gpu.drain. Tasks of Mesos end within the grace; jobs of Slurm
-    are waited for and never cancelled. What somebody else has drained is left
-    as it is.
+    are waited for and never cancelled. Hosts that others have drained stay as
+    they are.
 
     Exit status: 0 every host is empty, 2 one is not, and the jobs that block
     are named, 4 hosts could not be reached, 6 both, 1 Ansible came to no host
@@ -212,14 +212,14 @@ def restore(
     hosts: HostsArgument,
     inventory: InventoryOption = None,
     timeout: Annotated[int, typer.Option(min=0, help="Seconds to wait for slurmd or a drain of Mesos.")] = 900,
-    takeover: Annotated[bool, typer.Option("--takeover", help="Bring back also what somebody else took out.")] = False,
+    takeover: Annotated[bool, typer.Option("--takeover", help="Also restore hosts that others drained.")] = False,
     accept: Annotated[
         bool, typer.Option("--accept", help="Only if `gpuops accept --short` finds nothing wrong with them.")
     ] = False,
     check: CheckOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring hosts back that gpuops drain took out.
+    """Restore hosts that gpuops drain drained.
 
     Runs baremetal.gpu.restore. A node of Slurm takes jobs again when its slurmd
     has registered with all its GPUs. A drain of Mesos that still goes on is

@@ -164,7 +164,7 @@ def init(
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Gather no facts of the hosts.")] = False,
 ) -> None:
-    """Make the complete inventory of a site, and never overwrite anything.
+    """Create the complete inventory of a site. Never overwrites a file.
 
     Addresses are enough for a whole cluster: one host without a GPU, or the
     first, becomes the head with Slurm's controller, the homes, the portal, the
@@ -174,8 +174,8 @@ def init(
     Gathers facts of the hosts, and proposes from them roles, groups by the
     model of the GPUs, the network of the storage, and disks that are free.
 
-    Exit status: 0 done, 4 written, but hosts could not be looked at, 64 the
-    answers are no site or there is something in DIR.
+    Exit status: 0 done, 4 written, but some hosts could not be examined, 64
+    the answers are wrong or DIR is not empty.
 
     Examples:
 

@@ -31,13 +31,13 @@ def lemons(
 ) -> None:
     """Show the hosts that fail again and again, the worst first.
 
-    From what is remembered beside the inventory of acceptances and runs, and, with
-    --prometheus, from the alerts that were firing. No host is asked. A host has 10
+    From the records of acceptances and runs beside the inventory, and, with
+    --prometheus, from the alerts that were firing. No host is queried. A host has 10
     points for each acceptance in which an item of it failed, 2 for each run in
     which it failed or was not reached, and 1 for each hour of an alert, 100 at
-    most for an alert. Prometheus knows no more than it keeps.
+    most for an alert. Prometheus has no alerts older than its retention time.
 
-    Exit status: 0 all is told, 3 Prometheus did not answer, 64 wrong options.
+    Exit status: 0 complete, 3 Prometheus did not answer, 64 wrong options.
 
     Examples:
 

@@ -42,7 +42,7 @@ def clear(
     breaker: Annotated[bool, typer.Option(help="Permit what the fleet breaker holds back.")] = False,
     config: Config = CONFIG,
 ) -> None:
-    """Confirm that a node or a GPU was mended, or let go of the fleet breaker; whoever leads does the rest.
+    """Confirm that a node or a GPU was repaired, or release the fleet breaker; the leading reconciler does the rest.
 
     Examples:
 

@@ -43,7 +43,7 @@ def usage_command(
     ] = "",
     by: Annotated[
         list[By] | None,
-        typer.Option("--by", help="Tell the hours apart by this; may be given several times. By user if left out."),
+        typer.Option("--by", help="Group the hours by this; may be given several times. By user if left out."),
     ] = None,
     output: Annotated[Format, typer.Option("--format", "-f", help="What is printed.")] = Format.TABLE,
     prometheus: Annotated[
@@ -51,7 +51,7 @@ def usage_command(
         typer.Option(
             metavar="URL",
             envvar="GPUOPS_PROMETHEUS",
-            help="The site's Prometheus, to tell used from unused hours.",
+            help="The site's Prometheus, to separate used from unused hours.",
         ),
     ] = "",
     inventory: InventoryOption = None,
@@ -64,9 +64,9 @@ def usage_command(
 
     The group of a job is its account in Slurm. Days are those of the time zone of
     Slurm's controller. Unused are the hours in which the utilisation of a GPU
-    was 0; what nobody has measured is unknown.
+    was 0; hours without measurements are unknown.
 
-    Exit status: 0 all is told, 3 the accounting or Prometheus did not answer,
+    Exit status: 0 complete, 3 the accounting or Prometheus did not answer,
     64 wrong options or a site without Slurm, 130 Ctrl-C.
 
     Examples:

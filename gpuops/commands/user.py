@@ -344,7 +344,7 @@ def remove(
     yes: YesOption = False,
     no_run: NoRunOption = False,
 ) -> None:
-    """Remove a user, and the home. Nobody else ever gets the number. `close` keeps the data.
+    """Remove a user, and the home. The number is never assigned again. `close` keeps the data.
 
     Examples:
 
@@ -414,13 +414,13 @@ def import_users(
 def invite_users(
     names: NamesArgument,
     inventory: InventoryOption = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=30, help="How long the code is good.")] = 7,
+    days: Annotated[int, typer.Option("--days", min=1, max=30, help="Days for which the code is valid.")] = 7,
 ) -> None:
-    """Print a code with which somebody sets the password for the portal. It is good once.
+    """Print a code that lets a user set the password for the portal. It works once.
 
     The portal has only its hash, and the code is printed nowhere else: hand
-    it over in person, or by a way that others do not read. A new code takes
-    the place of an earlier one, and so a lost password is replaced, too.
+    it over in person, or by a channel that others cannot read. A new code
+    replaces an earlier one; this is also how to replace a lost password.
 
     Examples:
 

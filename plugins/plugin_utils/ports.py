@@ -103,7 +103,7 @@ PORTS = (
         (("zookeeper_peer_port", 2888), ("zookeeper_election_port", 3888)),
         ("zookeeper",),
         SITE,
-        "with `zookeeper_quorum_auth: required` whoever has the quorum's password, otherwise everybody",
+        "with `zookeeper_quorum_auth: required` clients with the quorum's password, otherwise everybody",
         "no",
     ),
     Port(
@@ -152,7 +152,7 @@ PORTS = (
         (("", 6817), ("", 6818), ("", 6819)),
         ("slurm_controllers", "slurm_nodes", "slurm_databases"),
         SITE,
-        "whoever has a munge credential; with `slurm_rests` also whoever has a [token](slurm.md#tokens)",
+        "clients with a munge credential; with `slurm_rests` also those with a [token](slurm.md#tokens)",
         "no",
     ),
     Port(
@@ -160,7 +160,7 @@ PORTS = (
         (("", "1024-65535"),),
         ("slurm_logins", "slurm_nodes"),
         SITE,
-        "whoever has a munge credential",
+        "clients with a munge credential",
         "no",
         shown="those that the kernel chooses",
     ),
@@ -169,7 +169,7 @@ PORTS = (
         (("slurm_rest_listen", "127.0.0.1:6820"),),
         ("slurm_rests",),
         LOOPBACK,
-        "whoever has a token, on that host",
+        "clients with a token, on that host",
         "no",
     ),
     Port(
@@ -185,7 +185,7 @@ PORTS = (
         (("registry_port", 5000), ("registry_caches", [])),
         ("registries",),
         EVERYBODY,
-        "users with their passwords, each to the own namespace; everybody to `registry_public`",
+        "users with their passwords, each to their own namespace; everybody to `registry_public`",
         "yes",
     ),
     Port(
@@ -234,7 +234,7 @@ PORTS = (
         (("", 3300), ("", 6789)),
         ("ceph_mons",),
         SITE,
-        "whoever has a key (cephx)",
+        "clients with a key (cephx)",
         "with `ceph_common_secure`",
     ),
     Port(
@@ -242,7 +242,7 @@ PORTS = (
         (("", "6830-7568"),),
         ("ceph_osds", "ceph_mdss", "ceph_mgrs"),
         SITE,
-        "whoever has a key (cephx)",
+        "clients with a key (cephx)",
         "with `ceph_common_secure`",
     ),
     Port(

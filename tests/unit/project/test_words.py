@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Words and turns that pages and `--help` texts may not have; docs/words.md says what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from typer.main import get_command
+
+from gpuops.cli import app
+from tests.unit.project.tree import ROOT, role_names, tracked
+
+PAGES = [*tracked("docs", ".md"), Path("README.md"), *(Path("roles") / role / "README.md" for role in role_names())]
+
+# Pages that were not read yet, with the reason. This list may only shrink.
+UNREAD = {
+    "docs/alerts.md": "printed by tools/alerts.py from the texts of the alerts",
+    "docs/benchmarks.md": "printed by tests/bench",
+    "docs/health-codes.md": "printed by tools/health_codes.py from the table of codes",
+}
+# The page that shows what not to write.
+EXAMPLES = "docs/words.md"
+
+# The turn, and what to write in its place.
+PATTERNS = {
+    r"(?<!\bthere )\b(?:is|are|was|were) no (?!longer|more|fewer|less|lower|later|other)[a-z]": "is not a, is not",
+    r"\btold\b|\b(?:it|he|she) tells\b|\btells? (?:of|on|why|how|whether|since|what|when|who|which)\b": "shows",
+    r"\bheed(?:s|ed)?\b": "considers, obeys, reads",
+    r"\b(?:no|some)body\b|\bwhoever\b|\bwhomever\b": "no user, another client, a user who; or name the program",
+    r"\blets? go\b": "releases",
+    r"\bcomes? by ssh\b": "use an SSH tunnel",
+    r"\bthe own\b|\bof one's own\b|\bown's\b": "the user's own",
+    r"\bway out\b": "internet access",
+    r"\bto be had\b|\b(?:is|are) (?:still )?had (?:by|from)\b": "available",
+    r"\bdo(?:es)? without\b": "does not need",
+    r"\ball the same\b": "still",
+    r"\bin vain\b": "without success",
+    r"\bmend(?:s|ed|ing)?\b": "repair",
+    r"\brun that (?:is|was) cut\b": "an interrupted run",
+    r"\bsmall letters\b": "lower case",
+    r"\bwhat is seen\b": "what you see",
+    r"\band nor\b": "nor",
+    r"\btaken? (?:away|off)\b": "removed",
+}
+
+
+def prose(text: str) -> str:
+    """What of a page is read as sentences: no code, no addresses, no headings (anchors depend on them)."""
+    text = re.sub(r"^ *```.*?^ *```$|^#[^\n]*$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`\n]*`", "`…`", text))
+    return re.sub(r"\s+", " ", text)
+
+
+def faults(text: str) -> list[str]:
+    return [
+        f"…{text[max(0, match.start() - 40) : match.end() + 30]}… (write: {instead})"
+        for pattern, instead in PATTERNS.items()
+        for match in re.finditer(pattern, text, re.IGNORECASE)
+    ]
+
+
+def helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    yield name, command.help or ""
+    for parameter in command.params:
+        yield f"{name} {parameter.name}", getattr(parameter, "help", None) or ""
+    for word, part in getattr(command, "commands", {}).items():
+        yield from helps(part, f"{name} {word}")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if str(page) not in {*UNREAD, EXAMPLES}], ids=str)
+def test_a_page_is_in_plain_words(page: Path):
+    assert not faults(prose((ROOT / page).read_text(encoding="utf-8")))
+
+
+def test_help_texts_are_in_plain_words():
+    texts = dict(helps(get_command(app), "gpuops"))
+    assert len(texts) > 100
+    assert not {name: found for name, text in texts.items() if (found := faults(prose(text)))}
+
+
+def test_pages_that_were_not_read_are_there():
+    assert set(UNREAD) <= {str(page) for page in PAGES}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A fatal GPU is told of within 30 seconds",
+        "Come by SSH",
+        "nobody tells how full it is",
+        "then it lets go",
+        "asked; whoever leads next will do it",
+        "it is no size",
+        "it tells how full it is",
+    ],
+)
+def test_the_examples_of_what_not_to_write_are_found(text: str):
+    assert faults(prose(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["There is no TLS.", "It is no longer there.", "as `nobody`", "```\nnobody\n```", "## Who is told\n"]
+)
+def test_what_may_be_written(text: str):
+    assert not faults(prose(text))
