@@ -13,8 +13,7 @@ import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
@@ -35,8 +34,7 @@ GRES_FILES = ("run/slurm/conf/gres.conf", "etc/slurm/gres.conf")
 REASONS_AT_MOST = 3
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """Why a GPU is not to be used: the agent's code, what was seen, what to do, and since when, if that is known."""
 
     code: str
@@ -45,8 +43,7 @@ class Reason:
     since: float | None
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU of a job.
 
     :ivar name: what users see of it: its UUID, or its device file where that is not known.
@@ -148,4 +145,4 @@ def judged(job_minors: Sequence[int], root: str = "/") -> tuple[list[Gpu], str]:
         return [Gpu(minor, f"/dev/nvidia{minor}", UNKNOWN) for minor in job_minors], one_line(failure, 200)
     if not of_node:
         return found, ""
-    return [replace(gpu, verdict=FATAL, reasons=(*gpu.reasons, *of_node)[:REASONS_AT_MOST]) for gpu in found], ""
+    return [gpu._replace(verdict=FATAL, reasons=(*gpu.reasons, *of_node)[:REASONS_AT_MOST]) for gpu in found], ""
