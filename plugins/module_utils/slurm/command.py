@@ -13,9 +13,10 @@ Every job waits for it, so each word imports what it needs, and nothing else is 
 
 from __future__ import annotations
 
+# `socket` itself brings enumerations and selectors along, which take longer to make than the line takes to write.
+import _socket
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,13 +37,15 @@ def log(told: Mapping[str, Any], is_warning: bool, path: str = LOG) -> None:
     """One line of JSON to the system's log. A log that does not take it holds nobody up."""
     text = one_line(json.dumps(told), LINE_AT_MOST)
     priority = DAEMON | (WARNING if is_warning else INFO)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
-        to.settimeout(LOG_TIMEOUT_S)
-        try:
-            to.connect(path)
-            to.send(f"<{priority}>{NAME}[{os.getpid()}]: {text}".encode())
-        except OSError as failure:
-            sys.stderr.write(f"{NAME}: {failure}: {text}\n")
+    to = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+    to.settimeout(LOG_TIMEOUT_S)
+    try:
+        to.connect(path)
+        to.send(f"<{priority}>{NAME}[{os.getpid()}]: {text}".encode())
+    except OSError as failure:
+        sys.stderr.write(f"{NAME}: {failure}: {text}\n")
+    finally:
+        to.close()
 
 
 def run(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:

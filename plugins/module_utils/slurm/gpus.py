@@ -9,7 +9,6 @@ device files in that order.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -81,10 +80,12 @@ def minors(job_gpus: str, node: str, root: str = "/") -> list[int]:
 def _addresses(root: str) -> dict[int, str]:
     """Minor -> PCI address, as the driver has written it down: also of a GPU that answers no more."""
     found = {}
-    for path in glob.glob(below(root, "proc/driver/nvidia/gpus/*/information"))[:GPUS_AT_MOST]:
-        minor = re.search(r"^Device Minor:\s*(\d{1,4})\s*$", read_text(path, 4096), re.MULTILINE)
+    directory = below(root, "proc/driver/nvidia/gpus")
+    for address in os.listdir(directory)[:GPUS_AT_MOST] if os.path.isdir(directory) else ():
+        text = read_text(os.path.join(directory, address, "information"), 4096)
+        minor = re.search(r"^Device Minor:\s*(\d{1,4})\s*$", text, re.MULTILINE)
         if minor:
-            found[int(minor[1])] = normal_address(os.path.basename(os.path.dirname(path)))
+            found[int(minor[1])] = normal_address(address)
     return found
 
 
