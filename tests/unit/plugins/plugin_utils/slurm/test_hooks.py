@@ -142,7 +142,7 @@ def test_the_program_runs_with_nothing_installed(tmp_path: Path) -> None:
 # tenth of a second, and then only after another second.
 OWN_MODULES = {
     "health.agent_result",
-    "health.codes",
+    "health.verdict",
     "host.boot",
     "host.bounded_json",
     "host.child",
@@ -152,6 +152,7 @@ OWN_MODULES = {
     "host.untrusted_text",
     "slurm.command",
     "slurm.gpus",
+    "slurm.gres",
     "slurm.job",
     "slurm.notes",
     "slurm.settings",
