@@ -241,7 +241,7 @@ def programs(params: Mapping[str, Any]) -> Document:
     return {
         "files": [
             {"path": conf.PROGRAM.rpartition("/")[0], "state": "directory", **owned},
-            {"path": conf.PROGRAM, "content": bundle("slurm.command"), **owned},
+            {"path": conf.PROGRAM, "content": bundle("slurm.command", site=False), **owned},
             *({"path": path, "content": content, **owned} for path, content in scripts.items()),
         ]
     }

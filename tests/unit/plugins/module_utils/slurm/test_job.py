@@ -236,7 +236,7 @@ def test_names_that_a_user_chooses_are_not_looked_at() -> None:
 def test_a_fault_of_the_program_is_logged_and_fails_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[tuple[dict[str, Any], bool]] = []
     monkeypatch.setattr(command, "log", lambda told, is_warning: lines.append((told, is_warning)))
-    monkeypatch.setattr(command.prolog, "prolog", lambda job: ctypes.c_int("no number"))  # type: ignore[arg-type]
+    monkeypatch.setattr(prolog, "prolog", lambda job: ctypes.c_int("no number"))  # type: ignore[arg-type]
     monkeypatch.setattr(command.os, "environ", ENVIRONMENT)
     assert command.main(["prolog"]) == 0
     ((told, is_warning),) = lines
@@ -247,7 +247,7 @@ def test_a_fault_of_the_program_is_logged_and_fails_no_job(monkeypatch: pytest.M
 @pytest.mark.parametrize(("words", "code"), [(["epilog"], 0), (["epilog", "--fail-if-unclean"], command.UNCLEAN)])
 def test_an_epilog_fails_only_where_it_was_asked_to(monkeypatch: pytest.MonkeyPatch, words: list[str], code: int):
     monkeypatch.setattr(command, "log", lambda told, is_warning: None)
-    monkeypatch.setattr(command.epilog, "epilog", lambda job, kill: {"left": ["1 x"], "unclean": True})
+    monkeypatch.setattr(epilog, "epilog", lambda job, kill: {"left": ["1 x"], "unclean": True})
     monkeypatch.setattr(command.os, "environ", ENVIRONMENT)
     assert command.main(words) == code
 

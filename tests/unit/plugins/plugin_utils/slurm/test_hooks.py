@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import PACKAGE
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 from tests.unit.plugins.plugin_utils.slurm.test_cluster import host, plan
@@ -135,6 +136,65 @@ def test_the_program_runs_with_nothing_installed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     # Without a log it is said here.
     assert not done.stderr or "SLURM_JOB_GPUS" in json.loads(done.stderr.split(": ", 2)[2])["why"]
+
+
+# What every job waits for. A module more is some milliseconds for each; srun asks whether the node is ready after a
+# tenth of a second, and then only after another second.
+OWN_MODULES = {
+    "health.agent_result",
+    "health.verdict",
+    "host.boot",
+    "host.bounded_json",
+    "host.child",
+    "host.files",
+    "host.paths",
+    "host.pci_address",
+    "host.untrusted_text",
+    "slurm.command",
+    "slurm.gpus",
+    "slurm.gres",
+    "slurm.job",
+    "slurm.notes",
+    "slurm.settings",
+}
+SLOW_MODULES = {
+    "argparse",
+    "ast",
+    "dataclasses",
+    "glob",
+    "hashlib",
+    "inspect",
+    "logging",
+    "pathlib",
+    "shutil",
+    "site",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "urllib.parse",
+}
+
+
+@pytest.mark.parametrize(("word", "more"), [("prolog", {"slurm.prolog"}), ("epilog", {"slurm.epilog", "slurm.left"})])
+def test_a_job_waits_for_no_module_that_it_does_not_need(tmp_path: Path, word: str, more: set[str]) -> None:
+    program = tmp_path / "program"
+    program.write_text(files()[conf.PROGRAM]["content"])
+    first_line = program.read_text().partition("\n")[0]
+    environment = {**GPUS, "SLURM_JOB_UID": "0", "SLURMD_NODENAME": "n1"}
+    done = subprocess.run(
+        [*first_line.removeprefix("#!").split(), "-X", "importtime", program, word],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    packages = {"health", "host", "slurm"}
+    assert {
+        name.removeprefix(f"{PACKAGE}.") for name in loaded if f"{PACKAGE}." in name
+    } - packages == OWN_MODULES | more
+    assert "json" in loaded
+    assert not loaded & SLOW_MODULES
 
 
 @pytest.mark.parametrize(
