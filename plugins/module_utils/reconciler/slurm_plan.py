@@ -250,6 +250,11 @@ def _tidy(
 ) -> Decision:
     """Every bad GPU is held, or there is none."""
     there = (node.agent or {})["slurm"]
+    if not memory["slurm"]["minors"] and (there["guard"] or there["holders"]):
+        # What an earlier reconciler has fenced, of which nothing is remembered.
+        why = "nothing is known of its GPUs yet, so what keeps jobs off them stays"
+        ends_soon = there["guard"] and there["guard"] - now < GUARD_LEFT_S
+        return _step("guard", why, memory) if ends_soon else Decision(None, why)
     needless = _needless(running, bad)
     over = [one.id for one in there["holders"] if one.position is None]
     over += [one.id for one in needless if _is_launched(one, now)]
