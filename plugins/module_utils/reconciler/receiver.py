@@ -4,12 +4,14 @@
 """Takes the verdicts of the nodes of Slurm over TCP; see slurm/verdict_channel.py.
 
 Nothing of a message is used before munged has accepted its credential, and then only if root has made it, on the node
-that it is about: the credential's origin has to be an address of that node in slurm.conf.
+that it is about: the credential's origin has to be an address of that node in slurm.conf. On a host that has its own
+name as a loopback address, munged has that as the origin of all credentials. The connection's address then counts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import re
 import secrets
@@ -108,7 +110,7 @@ class Receiver:
                 # No descriptor is left, or the other side is gone again.
                 time.sleep(0.05)
                 continue
-            peer = str(address[0])
+            peer = str(address[0]).removeprefix("::ffff:")
             with self._lock:
                 is_free = sum(self._open.values()) < AT_MOST and self._open[peer] < OF_ONE_AT_MOST
                 self._open[peer] += is_free
@@ -132,15 +134,15 @@ class Receiver:
         connection.sendall(verdict_channel.greeting(nonce))
         try:
             line = verdict_channel.read_line(connection, munge.CREDENTIAL_AT_MOST, end)
-            said, verdict = self._read(line, nonce)
-            answer = verdict_channel.answer(self.take(said.host, verdict), said.key)
+            said = self._read(line, nonce, peer)
+            answer = verdict_channel.answer(self.take(said.host, said.verdict), said.key)
         except (CallFailed, Malformed) as why:
             self._refuse(peer, str(why))
             answer = verdict_channel.refusal(one_line(why, 300))
         connection.settimeout(max(0.1, end - time.monotonic()))
         connection.sendall(answer)
 
-    def _read(self, line: bytes, nonce: str) -> tuple[verdict_channel.Message, Mapping[str, Any] | None]:
+    def _read(self, line: bytes, nonce: str, peer: str) -> verdict_channel.Message:
         """Raises CallFailed and Malformed for what is not to be used."""
         credential = munge.decode(line.decode("ascii", "replace").strip(), self.munged)
         if credential.uid != 0:
@@ -152,13 +154,17 @@ class Receiver:
                 f"{one_line(said.host, 100)} is not a node of this cluster",
                 "run `gpuops up --tags agent,slurm` where the inventory is",
             )
-        if credential.origin not in known:
+        origin = credential.origin
+        if origin not in known and ipaddress.ip_address(origin).is_loopback:
+            origin = peer
+        if origin not in known:
             raise CallFailed(
-                f"the credential for {said.host} is from {credential.origin}, and slurm.conf has that node at "
+                f"what is said of {said.host} comes from {origin}, and slurm.conf has that node at "
                 f"{', '.join(known) or 'a name without an address'}",
-                "run `gpuops up --tags slurm` where the inventory is, which sets the origin of munged",
+                f"if {said.host} has both addresses, set slurm_common_address of {said.host} to {origin} in the "
+                "inventory and run `gpuops up --tags slurm`",
             )
-        return said, said.verdict
+        return said
 
     def _refuse(self, peer: str, why: str) -> None:
         """Tell of it, but not at every try."""

@@ -290,9 +290,31 @@ def test_what_a_user_of_the_node_says_is_refused(head, munges):
 def test_what_another_node_says_of_this_one_is_refused(head, munges):
     line = Line(head)
     why = refused(head, line, munge.encode(line.payload("n2"), socket=munges[0].socket), "n2")
-    assert "from 127.0.0.2, and slurm.conf has that node at 127.0.0.3" in why
-    assert "To do: run `gpuops up --tags slurm`" in why
-    assert any("127.0.0.2" in text for text in head.store.repaired)
+    assert "comes from 127.0.0.1, and slurm.conf has that node at 127.0.0.3" in why
+    assert "set slurm_common_address of n2" in why
+    assert any("127.0.0.3" in text for text in head.store.repaired)
+
+
+def test_what_another_host_says_of_a_node_is_refused_also_from_that_nodes_address(head, munges):
+    other = LocalMunge("192.0.2.7", munges[0].key)
+    line = Line(head)
+    try:
+        assert "comes from 192.0.2.7" in refused(head, line, munge.encode(line.payload(), socket=other.socket))
+    finally:
+        other.remove()
+
+
+def test_a_node_that_has_its_own_name_as_a_loopback_address_is_known_by_its_connection(head, munges):
+    """As Debian's installer writes it into /etc/hosts."""
+    conf = Path(head.settings.slurm_conf)
+    conf.write_text(conf.read_text().replace(NODE, "127.0.0.1"))
+    debian = LocalMunge("127.0.1.1", munges[0].key)
+    line = Line(head)
+    try:
+        assert "answer" in line.say(munge.encode(line.payload(), socket=debian.socket))
+    finally:
+        debian.remove()
+    assert head.says() == "ok"
 
 
 def test_a_node_that_the_cluster_does_not_have_is_refused(head, munges):
