@@ -82,7 +82,7 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
             found.append({**_part("passwords", []), "people": people})
     if is_in("registries"):
         found.append(_part("registry", ["/etc/baremetal-gpu/registry/htpasswd"]))
-    if is_in("gpu_reconcilers", "slurm_controllers"):
+    if is_in("gpu_reconcilers"):
         unit = "baremetal-gpu-reconciler.service"
         found.append(_part("gpu_reconciler", ["/var/lib/baremetal-gpu/reconciler"], "", [unit]))
     if is_in("zookeeper"):
