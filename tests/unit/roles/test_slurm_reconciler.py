@@ -36,6 +36,9 @@ PLAY = """
   tasks:
     - name: Check
       ansible.builtin.include_role: {name: baremetal.gpu.slurm_controller, tasks_from: preflight, public: true}
+    - name: Read its plan
+      ansible.builtin.include_role: {name: baremetal.gpu.gpu_reconciler, tasks_from: preflight, public: true}
+      when: __slurm_controller_reconciles
     - name: Keep what it would get
       ansible.builtin.copy:
         content: "{{ item.content }}"
