@@ -11,6 +11,8 @@ Slurm cannot drain one GPU. So a bad GPU is taken by a job of the operator's, th
     cancel       the holders that got another GPU end
     cancel       the GPU was well for a while, and its holder ends
 
+Where many nodes fail at once, one order drains them first (`closing`), and `resume` follows the guard of each.
+
 The job that has a fatal GPU is left, unless the policy has it signalled, or, inside the guard, queued again.
 
 A fault of the whole host, or of a GPU whose device file nobody knows, drains the node (`drain_node`, `resume`), and so
@@ -113,6 +115,17 @@ def waits(memory: Memory, node: Node, policy: Policy, now: float) -> bool:
         return False
     decision = _decide(memory, node, policy, now)
     return decision.step is not None and decision.step.kind in FENCES
+
+
+def closing(memory: Memory, node: Node, policy: Policy, now: float) -> Step | None:
+    """The drain that closes a node as its guard would: slurmctld drains many nodes by one order, and makes a guard for
+    one. The guard follows, and opens what is drained."""
+    if node.agent is None or node.agent["slurm"]["drained"] or node.agent["slurm"]["guard"]:
+        return None
+    decision = _decide(memory, node, policy, now)
+    if decision.step is None or decision.step.kind != "guard":
+        return None
+    return _step("drain_node", decision.step.why, memory).step
 
 
 def decide(memory: Memory, node: Node, policy: Policy, held: str = "", now: float = 0.0) -> Decision:
