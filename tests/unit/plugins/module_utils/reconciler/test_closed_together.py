@@ -14,6 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import dr
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm_backend import SlurmBackend
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Gres
 from tests.unit.plugins.module_utils.reconciler.slurm_world import NODE, SlurmWorld
 
 ACT = Policy(mode="act", settle_s=1.0, breaker_share=1.0)
@@ -30,8 +31,8 @@ class Cluster:
     def _all(self, what: str) -> dict[str, Any]:
         return {name: found for name, world in self.worlds.items() for found in getattr(world, what)().values()}
 
-    def minors(self) -> dict[str, Any]:
-        return self._all("minors")
+    def gres(self) -> Gres:
+        return Gres("\n".join(world.gres_conf.replace(NODE, name) for name, world in self.worlds.items()))
 
     def guards(self) -> dict[str, Any]:
         return self._all("guards")
