@@ -75,7 +75,8 @@ class InCharge:
         now = time.monotonic()
         is_first = not self._seen
         for name, answers in found.items():
-            if answers or is_first:
+            # Another one may only be restarting.
+            if answers or (is_first and name != self._name):
                 self._seen[name] = now
         alive = [name for name in found if name in self._seen and now - self._seen[name] < AWAY_S]
         # Where none answers, whoever has led still does.
@@ -264,7 +265,8 @@ class FileStore:
                 continue
             if now - said_at >= LEADS_S:
                 said_at = now
-                if not self._is_ours() or not self.is_in_charge():
+                # That takes a while where a controller does not answer, so it comes first.
+                if not self.is_in_charge() or not self._is_ours():
                     self._changed(True, True)
                 else:
                     self._say_leading()

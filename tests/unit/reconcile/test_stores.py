@@ -312,6 +312,13 @@ def test_the_first_controller_that_answers_is_in_charge(both):
     assert ask() == (True, False)
 
 
+def test_a_controller_that_begins_without_its_slurmctld_leaves_the_lead_to_the_other(both):
+    _clock, slurm, ask = both
+    slurm.answers = {"head1": False, "head2": True}
+    # The second one has not seen yet that the first does not come.
+    assert ask() == (False, False)
+
+
 def test_a_restart_of_slurmctld_moves_no_lead(both):
     clock, slurm, ask = both
     assert ask() == (True, False)
