@@ -49,9 +49,6 @@ LAUNCH_S = 2.0
 # A holder that waits in vain is submitted anew after so many seconds: one that was made before its account and its QOS
 # were keeps to the limits that it was submitted with.
 STUCK_S = 60.0
-# A slurmctld that has just taken over starts jobs on nodes that have not registered with it, and does not know their
-# GPUs: a holder that has run for so long without one is submitted anew.
-BLIND_S = 10.0
 # A guard is renewed when it lasts for less.
 GUARD_LEFT_S = 300.0
 
@@ -190,13 +187,6 @@ def _gpus(memory: Memory, node: Node, policy: Policy, bad: Mapping[int, str], no
     users = _users(there)
     waiting = {position: _waiting_for(position, there["holders"], users, count) for position in open_ones}
     not_waited = [position for position in open_ones if not waiting[position]]
-    blind = [
-        one.id
-        for one in there["holders"]
-        if one.state == "RUNNING" and one.position is None and now - one.started >= BLIND_S
-    ]
-    if blind:
-        return _step("cancel", "slurmctld does not know which GPUs they have", memory, jobs=blind)
     if not open_ones:
         return _tidy(memory, node, policy, bad, running, now)
     why = f"fatal: {'; '.join(bad[position] for position in open_ones)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +12,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import C
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.rows import node as read_row
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import FATAL_JOBS, Policy
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Holder
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.maintenance import reason_before
 from tests.unit.plugins.module_utils.reconciler.slurm_world import NODE, Killed, SlurmWorld
 
@@ -131,23 +129,6 @@ def test_a_node_without_a_free_core_is_open_and_holders_get_the_next_one() -> No
     assert one.held()
     one.settle()
     assert one.wrong == []
-
-
-def test_holders_of_which_slurmctld_does_not_know_the_gpu_are_submitted_anew(monkeypatch) -> None:
-    """After a takeover, before the node has registered with the new slurmctld."""
-    one = world(gpus=2)
-    one.fault(1)
-    assert one.turn(2) == ["guard", "hold"]
-    blind = {job.id for job in one.queue}
-    known = one.holders
-
-    def holders() -> list[Holder]:
-        return [replace(row, position=None) if row.id in blind else row for row in known()]
-
-    monkeypatch.setattr(one, "holders", holders)
-    one.settle()
-    assert blind.isdisjoint(job.id for job in one.queue)
-    assert (one.held(), one.guards(), one.wrong) == ({1}, {}, [])
 
 
 @pytest.mark.parametrize("in_use", [False, True], ids=["held", "waited for"])
