@@ -11,12 +11,15 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.verdict_channel import PORT
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import address_of
 
-CONTROLLERS, NODES, RECONCILERS = "slurm_controllers", "slurm_nodes", "gpu_reconcilers"
+CONTROLLERS, NODES = "slurm_controllers", "slurm_nodes"
+RECONCILERS, MASTERS = "gpu_reconcilers", "mesos_masters"
 
 
 def hosts(groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """Those of slurmctld, but not those whose reconciler needs ZooKeeper."""
+    """Those of slurmctld, where no reconciler with ZooKeeper has the nodes. With masters of Mesos it has theirs."""
     with_zookeeper = groups.get(RECONCILERS, ())
+    if with_zookeeper and not groups.get(MASTERS):
+        return []
     return [name for name in groups.get(CONTROLLERS, ()) if name not in with_zookeeper]
 
 

@@ -297,6 +297,8 @@ def test_the_settings_that_it_gets_are_those_that_it_takes(tmp_path: Path) -> No
         ({"slurm_nodes": []}, {}),
         ({"slurm_controllers": []}, {}),
         ({"gpu_reconcilers": ["head1", "head2"]}, {}),
+        # Its reconciler with ZooKeeper has the nodes of all controllers.
+        ({"gpu_reconcilers": ["login1"]}, {}),
         ({}, {"gpu_reconciler_state": "absent"}),
         ({}, {"gpu_reconciler_scheduler": "mesos"}),
     ],
@@ -306,3 +308,8 @@ def test_a_host_that_slurmctlds_hosts_do_not_hear_sends_nothing(groups: Any, var
     hostvars = {name: {**row, **variables} for name, row in SLURM["hostvars"].items()}
     peers = {**ALONE, "groups": {**SLURM["groups"], **groups}, "hostvars": hostvars}
     assert "slurm" not in config_of({**peers, "reconciler_servers": [[]], "reconciler_users": [""]})
+
+
+def test_beside_mesos_the_group_of_its_reconcilers_keeps_no_other_controller_from_hearing() -> None:
+    groups = {**SLURM["groups"], "gpu_reconcilers": ["head1"], "mesos_masters": ["head1"]}
+    assert config_of({**ALONE, **SLURM, "groups": groups})["slurm"]["controllers"] == ["[2001:db8::2]:7000"]
