@@ -60,11 +60,7 @@ class Cluster:
                 (self.inventory / path.name).symlink_to(path)
         (self.inventory / "slurm.yml").symlink_to(base / "slurm.yml")
         self._options = f"-i {INVENTORY} -i {base / 'slurm.yml'}"
-        # The fence has tests of its own, and others want to see what is without it.
-        self._variables: dict[str, Any] = {
-            "slurm_common_secrets_path": secrets_path(base, node),
-            "gpu_reconciler_state": "absent",
-        }
+        self._variables: dict[str, Any] = {"slurm_common_secrets_path": secrets_path(base, node)}
 
     def run(self, options: str = "", limit: str = "") -> Play:
         return run_playbook(

@@ -29,7 +29,7 @@ def addresses(host: str, groups: Mapping[str, Sequence[str]], hostvars: Mapping[
     for name in hosts(groups) if host in groups.get(NODES, ()) else ():
         variables = hostvars[name]
         is_off = variables.get("gpu_reconciler_state") == "absent"
-        if is_off or variables.get("gpu_reconciler_scheduler") == "mesos":
+        if is_off or variables.get("gpu_reconciler_scheduler") != "slurm":
             continue
         address = address_of(name, variables)
         found.append(f"{f'[{address}]' if ':' in address else address}:{variables.get('gpu_reconciler_port', PORT)}")
