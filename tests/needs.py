@@ -16,12 +16,13 @@ from tests.lab.machines import needs
 from tests.lab.machines.system import LabError
 
 # For ZooKeeper's server (tests/local_zookeeper.py), the manual page, certificates, repositories that are signed,
-# images, and the mirror of a site without a way out.
+# images, credentials, and the mirror of a site without a way out.
 PROGRAMS = {
     "java": "default-jre-headless",
     "groff": "groff-base",
     "openssl": "openssl",
     "gpg": "gnupg",
+    "munge": "munge",
     "mmdebstrap": "mmdebstrap",
     "buildah": "buildah",
     "skopeo": "skopeo",

@@ -20,6 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import wrong
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, units
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import address_of
 
 ROLE = "slurm_node"
 HEAD = conf.HEAD.format(role=ROLE)
@@ -111,7 +112,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :return: With the part `programs`, the document of what slurm.conf names: it has to be there before slurmd reads it;
         and `is_behind`, whether slurmd runs with an older configuration.
     """
-    controllers = ",".join(_address(name, peers["hostvars"][name]) for name in peers["controllers"])
+    controllers = ",".join(address_of(name, peers["hostvars"][name]) for name in peers["controllers"])
     options = shlex.join(["--conf-server", controllers, *map(str, params["options"])])
     content = f"{HEAD}SLURMD_OPTIONS='{options}'\n"
     # Before the package, which starts slurmd at once.
@@ -206,13 +207,6 @@ def _images(params: Mapping[str, Any]) -> list[Document]:
             for kind, path in IMAGES_PATHS.items()
         ),
     ]
-
-
-def _address(name: str, variables: Mapping[str, Any]) -> str:
-    """The address of a controller, which is not part of every run."""
-    published = variables.get("slurm_common_host") or {}
-    given = (published.get("address"), variables.get("slurm_common_address"), variables.get("ansible_host"))
-    return str(next(filter(None, given), name))
 
 
 def programs(params: Mapping[str, Any]) -> Document:

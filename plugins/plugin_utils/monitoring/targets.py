@@ -19,13 +19,13 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import GPU_ABSENT, GPU_PRESENT, STAGES
 
-# What is on a host, by its group: rules read these labels.
+# What is on a host, by its groups: rules read these labels.
 ROLE_LABELS = {
-    "slurm_controller": "slurm_controllers",
-    "reconciler": "gpu_reconcilers",
-    "zookeeper": "zookeeper",
-    "log_host": "log_hosts",
-    "portal": "portals",
+    "slurm_controller": ("slurm_controllers",),
+    "reconciler": ("gpu_reconcilers",),
+    "zookeeper": ("zookeeper",),
+    "log_host": ("log_hosts",),
+    "portal": ("portals",),
 }
 # The groups that say what a host is for.
 ROLE_GROUPS = tuple(
@@ -74,7 +74,7 @@ def entry(host: Host) -> dict[str, Any]:
         "host": host.name,
         **{str(key): str(value) for key, value in host.labels.items()},
         **({"role": ",".join(host.groups)} if host.groups else {}),
-        **{label: "yes" for label, group in ROLE_LABELS.items() if group in host.groups},
+        **{label: "yes" for label, groups in ROLE_LABELS.items() if set(groups) & set(host.groups)},
     }
     return {"targets": [target(host.address, host.port)], "labels": labels}
 
