@@ -167,8 +167,9 @@ def remedy(desired: Item, found: Item) -> Item:
     proofs = list(drift.get("proofs", ()))
     over = [item for item in drift.get("pending", ()) if "clear" in item["actions"]]
     files = _merged(drift.get("files", ()), desired.get("files"), "path")
+    installs = doing("install")
     # A package may put what it brings into the place of a file that is right.
-    threatened = [item for item in desired.get("files") or () if doing("install") and item.get("content") is not None]
+    threatened = [item for item in desired.get("files") or () if item.get("content") is not None] if installs else []
     written = {item["path"]: item for item in [*threatened, *files] if not item.get("early")}
     units = drift.get("units", ())
     kernel_modules = _kernel_modules(drift, removing=bool(doing("remove")))
@@ -187,15 +188,13 @@ def remedy(desired: Item, found: Item) -> Item:
         "sources": _sources(desired, drift),
         "refresh": found["refresh"],
         "unhold": [item["name"] for item in doing("unhold")],
-        "install": [package_spec(item, manager) for item in doing("install")],
+        "install": [package_spec(item, manager) for item in installs],
         "remove": [item["name"] for item in doing("remove")],
         # Ansible's module takes either packages to install or packages to remove, and of the versions that a pin allows
         # only the newest; apt-get itself takes all of it.
-        "at_once": bool(
-            doing("install") and (doing("remove") or any(item.get("narrowed") for item in doing("install")))
-        ),
+        "at_once": bool(installs and (doing("remove") or any(item.get("narrowed") for item in installs))),
         # As apt-get takes both at once: what is to go has a minus behind its name.
-        "transaction": [package_spec(item, manager) for item in doing("install")]
+        "transaction": [package_spec(item, manager) for item in installs]
         + [f"{item['name']}-" for item in doing("remove")],
         "purge": [item["name"] for item in doing("purge")],
         "hold": [item["name"] for item in doing("hold")],

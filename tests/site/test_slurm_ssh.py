@@ -77,6 +77,10 @@ def job(*options: str, controller: str = CONTROLLER) -> Iterator[str]:
             60,
             lambda: ssh(controller, f"scontrol show job {number}"),
         )
+        node = ssh(controller, f"squeue -h -j {number} -o %N").strip()
+        # slurmctld says so a moment before the node has the step that logins come into.
+        extern = f"pgrep -f '[s]lurmstepd: .{number}.extern'"
+        until(lambda: ssh(node, extern, check=False).strip(), 60, lambda: ssh(node, "ps -eo args"))
         yield number
     finally:
         ssh(controller, f"sudo scancel {number}", check=False)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.local_registry import INDEX, MANIFEST, PASSWORDS, LocalRegistry, digest_of, manifest, missing_programs
 from tests.local_zookeeper import free_port
+from tests.unit.simulators.mesos_cluster import until
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=missing_programs() or "nothing is missing")
 
@@ -412,9 +413,11 @@ def test_a_cache_has_what_its_upstream_has_and_takes_nothing(
         for method in ("POST", "PUT", "PATCH", "DELETE"):
             assert cache.ask(method, "/v2/open/tools/manifests/v1", "operator").status == 403
         assert cache.ask("GET", "/debug/vars", "bob").status == 404
-        # A copy is served without the upstream.
+        # A copy is served without the upstream, once it is kept, which is after it was served the first time.
+        digest = digest_of(SECRET)
+        until(lambda: list((tmp_path / "copies").rglob(f"{digest.partition(':')[2]}/data")))
         registry.stop("nginx")
-        assert cache.ask("GET", f"/v2/alice/secret/blobs/{digest_of(SECRET)}", "bob").body == SECRET
+        assert cache.ask("GET", f"/v2/alice/secret/blobs/{digest}", "bob").body == SECRET
     finally:
         cache.stop()
         registry.start("nginx")
