@@ -16,13 +16,12 @@ from tests.lab.machines import needs
 from tests.lab.machines.system import LabError
 
 # For ZooKeeper's server (tests/local_zookeeper.py), the manual page, certificates, repositories that are signed,
-# images, credentials, and the mirror of a site without a way out.
+# images, and the mirror of a site without a way out.
 PROGRAMS = {
     "java": "default-jre-headless",
     "groff": "groff-base",
     "openssl": "openssl",
     "gpg": "gnupg",
-    "munge": "munge",
     "mmdebstrap": "mmdebstrap",
     "buildah": "buildah",
     "skopeo": "skopeo",

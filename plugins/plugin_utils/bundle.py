@@ -29,63 +29,31 @@ HEADER = '''#!/usr/bin/python3 {options}
 # Made by baremetal.gpu from its modules, with parts of NVIDIA's pynvml where they need it; changes made here are lost.
 """One file with everything: the modules stand below as comments and are loaded from there."""
 
+import importlib.machinery
 import sys
 
 if sys.version_info < (3, 9):
     sys.exit("{entry}: needs Python 3.9 or newer, this is " + sys.version.split()[0])
 
-import importlib.machinery
-import importlib.util
-import marshal
-import os
-
-MODULES = (
-{modules}
-)
-COMPILED = "/run/baremetal-gpu-compiled"
-
 
 class Bundle:
     """Finds and loads the modules of this file, and the packages that they are in.
-
-    What Python has made of them is kept until the next boot, so that a program that starts often need not be compiled
-    at every start. It is used for this Python and for a file with this content alone, and only if root wrote it.
 
     Without the classes of importlib.abc, which bring pathlib, tempfile and zipfile along.
     """
 
     def __init__(self, path):
-        with open(path, "rb") as file:
-            content = file.read()
-        self.path, self.is_new = path, False
-        self.kept = os.path.join(COMPILED, os.path.basename(path))
-        self.key = importlib.util.MAGIC_NUMBER + importlib.util.source_hash(content)
-        self.compiled = {{}}
-        try:
-            with open(self.kept, "rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_uid == 0 and not status.st_mode & 0o022 and file.read(len(self.key)) == self.key:
-                    self.compiled = marshal.load(file)
-        except (OSError, EOFError, ValueError, TypeError):
-            pass
-
-    def keep(self):
-        """Root's work, of an installed program."""
-        if not self.is_new or os.geteuid() != 0 or not self.path.startswith("/usr/"):
-            return
-        draft = self.kept + "." + str(os.getpid())
-        try:
-            os.makedirs(COMPILED, 0o755, exist_ok=True)
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
-                file.write(self.key + marshal.dumps(self.compiled))
-            os.replace(draft, self.kept)
-        except OSError:
-            pass
-        self.is_new = False
+        self.path, self.sources, lines = path, {{}}, []
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("#@ "):
+                    lines = self.sources.setdefault(line[3:].strip(), [])
+                elif line.startswith("#|"):
+                    lines.append(line[2:])
 
     def find_spec(self, name, path=None, target=None):
-        package = any(known.startswith(name + ".") for known in MODULES)
-        if name not in MODULES and not package:
+        package = any(known.startswith(name + ".") for known in self.sources)
+        if name not in self.sources and not package:
             return None
         return importlib.machinery.ModuleSpec(name, self, origin=self.path, is_package=package)
 
@@ -93,33 +61,21 @@ class Bundle:
         return None
 
     def exec_module(self, module):
-        name = module.__name__
-        if name not in MODULES:
-            return
-        if name not in self.compiled:
-            where = "<" + name.rpartition(".")[2] + " in " + self.path + ">"
-            self.compiled[name] = marshal.dumps(compile(self.get_source(name), where, "exec"))
-            self.is_new = True
-        exec(marshal.loads(self.compiled[name]), module.__dict__)
+        exec(self.get_code(module.__name__), module.__dict__)
 
     def get_source(self, name):
-        with open(self.path, encoding="utf-8") as file:
-            text = file.read().partition("\\n#@ " + name + "\\n")[2].partition("\\n#@ ")[0]
-        return "".join(line[2:] + "\\n" for line in text.rstrip("\\n").split("\\n"))
+        return "".join(self.sources.get(name, ()))
+
+    def get_code(self, name):
+        return compile(self.get_source(name), "<" + name.rpartition(".")[2] + " in " + self.path + ">", "exec")
 
 
-BUNDLE = Bundle(__file__)
-sys.meta_path.insert(0, BUNDLE)
+sys.meta_path.insert(0, Bundle(__file__))
 
 if __name__ == "__main__":
     import {package}.{entry} as entry
 
-    # Before it runs, because a daemon does not end, and after it for what it has imported where it needs it.
-    BUNDLE.keep()
-    try:
-        sys.exit(entry.main())
-    finally:
-        BUNDLE.keep()
+    sys.exit(entry.main())
 
 '''
 
@@ -181,9 +137,8 @@ def bundle(entry: str, site: bool = True) -> str:
                 "the controller's Python has no pynvml to take along: install nvidia-ml-py in Ansible's environment"
             )
         sources["pynvml"] = binding
-    modules = "\n".join(f'    "{name}",' for name in sources)
-    parts = [HEADER.format(options="-I" if site else "-IS", entry=entry, package=PACKAGE, modules=modules)]
+    parts = [HEADER.format(options="-I" if site else "-IS", entry=entry, package=PACKAGE)]
     for name, source in sources.items():
         lines = "\n#|".join(source.splitlines())
-        parts.append(f"#@ {name}\n#|{lines}\n")
+        parts.append(f"#@ {name}\n#|{lines}\n" if lines else f"#@ {name}\n")
     return "".join(parts)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import secrets
 import socket
 import threading
 import time
@@ -143,7 +142,7 @@ class Child:
     def _tell(self, controller: str, verdict: Mapping[str, Any] | None) -> dict[str, Any]:
         """The answer of a host of slurmctld. Raises OSError, Malformed and CallFailed."""
         host, _colon, port = controller.rpartition(":")
-        end, key = time.monotonic() + verdict_channel.TIMEOUT_S, secrets.token_hex(32)
+        end, key = time.monotonic() + verdict_channel.TIMEOUT_S, os.urandom(32).hex()
         with socket.create_connection((host.strip("[]"), int(port)), CONNECT_S) as connection:
             line = verdict_channel.read_line(connection, verdict_channel.GREETING_AT_MOST, end)
             payload = verdict_channel.message(self.settings.host, verdict, verdict_channel.nonce_of(line), key)

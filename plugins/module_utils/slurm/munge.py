@@ -8,7 +8,7 @@ munged takes each credential once, within its time to live, and only for the uid
 
 from __future__ import annotations
 
-import ipaddress
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as h
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
+MUNGE, UNMUNGE = "/usr/bin/munge", "/usr/bin/unmunge"
 TTL_S = 30
 TIMEOUT_S = 5.0
 PAYLOAD_AT_MOST = 256 << 10
@@ -47,7 +48,7 @@ def encode(payload: bytes, reader: int = 0, ttl_s: int = TTL_S, socket: str | No
     """
     if not 0 < len(payload) <= PAYLOAD_AT_MOST:
         raise CallFailed(f"a payload has {len(payload)} bytes, and may have 1 to {PAYLOAD_AT_MOST}")
-    argv = ["munge", "--cipher=aes128", f"--restrict-uid={reader}", f"--ttl={ttl_s}", *_at(socket)]
+    argv = [MUNGE, "--cipher=aes128", f"--restrict-uid={reader}", f"--ttl={ttl_s}", *_at(socket)]
     status, out, error = _run(argv, payload)
     made = host_run.text(out).strip()
     if status or not _CREDENTIAL.fullmatch(made):
@@ -57,9 +58,12 @@ def encode(payload: bytes, reader: int = 0, ttl_s: int = TTL_S, socket: str | No
 
 def decode(credential: str, socket: str | None = None) -> Credential:
     """Raises CallFailed for whatever is not a valid credential for the caller, seen for the first time."""
+    # The agent makes them only.
+    import ipaddress
+
     if len(credential) > CREDENTIAL_AT_MOST or not _CREDENTIAL.fullmatch(credential):
         raise CallFailed(f"not a credential of munge: {one_line(credential, 20)!r}")
-    argv = ["unmunge", "--numeric", "--keys=STATUS,ENCODE_HOST,UID", *_at(socket)]
+    argv = [UNMUNGE, "--numeric", "--keys=STATUS,ENCODE_HOST,UID", *_at(socket)]
     status, out, error = _run(argv, credential.encode())
     if status:
         # Of a credential that is refused, unmunge shows the payload all the same.
@@ -94,7 +98,7 @@ def _at(socket: str | None) -> list[str]:
 
 def _run(argv: Sequence[str], stdin: bytes) -> tuple[int, bytes, bytes]:
     try:
-        return host_run.execute([f"/usr/bin/{argv[0]}", *argv[1:]], TIMEOUT_S, stdin=stdin)
+        return host_run.execute(argv, TIMEOUT_S, stdin=stdin)
     except (OSError, host_run.TimedOut) as why:
         said = why.strerror if isinstance(why, OSError) else str(why)
-        raise CallFailed(f"{argv[0]}: {said}", REMEDY) from why
+        raise CallFailed(f"{os.path.basename(argv[0])}: {said}", REMEDY) from why

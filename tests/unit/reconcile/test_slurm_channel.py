@@ -282,7 +282,7 @@ def refused(head: Head, line: Line, credential: str | bytes, host: str = "n1") -
 
 def test_what_a_user_of_the_node_says_is_refused(head, munges):
     line = Line(head)
-    argv = ["/usr/bin/munge", f"--socket={munges[0].socket}", "--restrict-uid=0"]
+    argv = [munge.MUNGE, f"--socket={munges[0].socket}", "--restrict-uid=0"]
     done = subprocess.run(argv, input=line.payload(), capture_output=True, user=65534, check=True)
     assert "uid 65534" in refused(head, line, done.stdout.strip())
 

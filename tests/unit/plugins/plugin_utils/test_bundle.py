@@ -4,13 +4,8 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
-import marshal
-import os
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
@@ -18,7 +13,6 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.baremetal.gpu.plugins.filter.bundle import make
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import MODULES, PACKAGE, imported
-from tests.unit.plugins.service_account import NOBODY, needs_root
 
 # The interpreter of the system, not that of the tests: neither the collection nor pynvml is installed there.
 PYTHON = "/usr/bin/python3"
@@ -69,85 +63,6 @@ def test_a_broken_configuration_is_named(program: Path, tmp_path: Path) -> None:
     done = run(program, "--config", str(config), "status")
     assert done.returncode == 1
     assert f"{config} is not valid JSON" in done.stderr
-
-
-class Installed:
-    """A program where a run puts it, which says hello."""
-
-    def __init__(self, root: Path) -> None:
-        self.path, self.kept = root / "usr/program", root / "compiled/program"
-        self.path.parent.mkdir()
-        self.text = (
-            bundle.bundle("host.paths")
-            .replace('"/usr/"', repr(f"{root}/usr/"))
-            .replace("/run/baremetal-gpu-compiled", str(self.kept.parent))
-            .replace("#|def below(", "#|def main(): print('hello')\n#|def below(")
-        )
-        self.path.write_text(self.text)
-
-    def says(self) -> str:
-        # The Python of the tests, so that they can read what it has made of a module.
-        done = subprocess.run([sys.executable, "-I", self.path], capture_output=True, text=True, timeout=60, check=True)
-        return done.stdout.strip()
-
-    def keep(self, said: str) -> None:
-        """Puts other code in the place of what was kept, so that it can be seen whether it is used."""
-        key = importlib.util.MAGIC_NUMBER + importlib.util.source_hash(self.path.read_bytes())
-        code = compile(f"def main(): print({said!r})", "kept", "exec")
-        self.kept.parent.mkdir(exist_ok=True)
-        self.kept.write_bytes(key + marshal.dumps({f"{PACKAGE}.host.paths": marshal.dumps(code)}))
-
-
-@pytest.fixture
-def installed(tmp_path: Path) -> Installed:
-    return Installed(tmp_path)
-
-
-@needs_root
-def test_a_program_is_compiled_once(installed: Installed) -> None:
-    assert installed.says() == "hello"
-    assert [path.name for path in installed.kept.parent.iterdir()] == ["program"]
-    assert installed.kept.stat().st_mode & 0o777 == 0o644
-    installed.keep("kept")
-    assert installed.says() == "kept"
-
-
-@needs_root
-def test_what_was_compiled_of_an_earlier_version_is_never_used(installed: Installed) -> None:
-    """Also not of one with the same size and the same time."""
-    installed.keep("kept")
-    times = installed.path.stat()
-    installed.path.write_text(installed.text.replace("hello", "HELLO"))
-    os.utime(installed.path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert installed.says() == "HELLO"
-    # It has taken the place of the other.
-    assert b"HELLO" in installed.kept.read_bytes()
-
-
-@needs_root
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda kept: kept.write_bytes(b""),
-        lambda kept: kept.write_bytes(kept.read_bytes()[:-9]),
-        lambda kept: kept.write_bytes(b"x" + kept.read_bytes()[1:]),
-        lambda kept: os.chown(kept, NOBODY, 0),
-        lambda kept: kept.chmod(0o664),
-        lambda kept: kept.chmod(0o646),
-    ],
-    ids=["empty", "cut", "other Python", "another owner", "a group may write", "everybody may write"],
-)
-def test_what_is_not_whole_or_may_be_others_work_is_not_used(installed: Installed, spoil: Any) -> None:
-    installed.keep("kept")
-    spoil(installed.kept)
-    assert installed.says() == "hello"
-
-
-@needs_root
-def test_a_program_that_is_not_installed_leaves_nothing(installed: Installed, tmp_path: Path) -> None:
-    installed.path = installed.path.rename(tmp_path / "program")
-    assert installed.says() == "hello"
-    assert not installed.kept.exists()
 
 
 def test_the_same_sources_give_the_same_file_and_a_traceback_names_the_module() -> None:

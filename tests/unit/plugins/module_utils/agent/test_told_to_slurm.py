@@ -17,11 +17,14 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.file_store import FileStore
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import munge
 from tests.local_munge import LocalMunge, NotHere
 from tests.local_zookeeper import free_port
 from tests.unit.plugins.module_utils.agent.test_reconciled import PROGRAM, XID_79
 from tests.unit.plugins.simulated_host import ROOT, Looker, SimulatedHost
 from tests.unit.simulators.mesos_cluster import until
+
+WITH_MUNGE = "import importlib; importlib.import_module({!r}).MUNGE = {!r}"
 
 
 class Told:
@@ -57,7 +60,7 @@ class Told:
         config = base / "agent.json"
         config.write_text(json.dumps({"settings": settings, "result": str(self.result), "slurm": where}))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, config],
+            [sys.executable, "-c", WITH_MUNGE.format(munge.__name__, munge.MUNGE) + PROGRAM, config],
             env={**host.looker.environment, "LD_LIBRARY_PATH": str(library)},
             cwd=ROOT,
             start_new_session=True,

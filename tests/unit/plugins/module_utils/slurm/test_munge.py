@@ -62,11 +62,11 @@ def test_an_old_credential_is_refused(hosts):
 def test_another_user_can_neither_read_one_nor_pass_for_root(hosts):
     node, controller = hosts
     credential = munge.encode(b"secret", socket=node.socket)
-    argv = ["/usr/bin/unmunge", f"--socket={controller.socket}"]
+    argv = [munge.UNMUNGE, f"--socket={controller.socket}"]
     done = subprocess.run(argv, input=credential, text=True, capture_output=True, user=65534, check=False)
     assert done.returncode == 18
     assert "secret" not in done.stdout
-    argv = ["/usr/bin/munge", f"--socket={node.socket}", "--restrict-uid=0"]
+    argv = [munge.MUNGE, f"--socket={node.socket}", "--restrict-uid=0"]
     theirs = subprocess.run(argv, input="x", text=True, capture_output=True, user=65534, check=True).stdout.strip()
     assert munge.decode(theirs, controller.socket).uid == 65534
 
