@@ -24,7 +24,7 @@ class NotHere(Exception):
 
 @functools.cache
 def programs() -> Path:
-    """The directory with munge, unmunge and munged, which every user can run. In this process ours are called from there.
+    """The directory with munge, unmunge and munged, which every user can run. This process calls them there.
 
     Of packages that are only unpacked they are copied out of the checkout, into which not every user can see.
     """
