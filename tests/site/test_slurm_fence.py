@@ -46,7 +46,6 @@ class Site:
             "gpu_reconciler_secrets_path": str(base / ".secrets" / "reconciler.json"),
             # In ZooKeeper, what an earlier site has written belongs to that site's secrets.
             "gpu_reconciler_zookeeper_path": f"/{base.name}-{os.getpid()}",
-            "gpu_reconciler_scheduler": "slurm",
             "gpu_reconciler_mode": "act",
             "gpu_reconciler_policy": {"settle_s": 2, **(policy or {})},
         }

@@ -22,7 +22,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import GPU_AB
 # What is on a host, by its groups: rules read these labels.
 ROLE_LABELS = {
     "slurm_controller": ("slurm_controllers",),
-    "reconciler": ("gpu_reconcilers",),
+    "reconciler": ("gpu_reconcilers", "slurm_controllers"),
     "zookeeper": ("zookeeper",),
     "log_host": ("log_hosts",),
     "portal": ("portals",),
@@ -51,6 +51,7 @@ class Host:
     port: int
     labels: Any
     groups: tuple[str, ...]
+    has_reconciler: bool = True
 
 
 def host_of(name: str, variables: Mapping[str, Any], groups: Mapping[str, Iterable[str]], port: int = 0) -> Host:
@@ -65,6 +66,7 @@ def host_of(name: str, variables: Mapping[str, Any], groups: Mapping[str, Iterab
         port or (listen[1] if listen else 0),
         built_in(variables.get("prometheus_labels") or {}),
         tuple(group for group in ROLE_GROUPS if name in groups.get(group, ())),
+        variables.get("gpu_reconciler_state", "present") == "present",
     )
 
 
@@ -76,6 +78,8 @@ def entry(host: Host) -> dict[str, Any]:
         **({"role": ",".join(host.groups)} if host.groups else {}),
         **{label: "yes" for label, groups in ROLE_LABELS.items() if set(groups) & set(host.groups)},
     }
+    if not host.has_reconciler:
+        labels.pop("reconciler", None)
     return {"targets": [target(host.address, host.port)], "labels": labels}
 
 

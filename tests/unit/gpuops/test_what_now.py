@@ -92,6 +92,8 @@ def test_what_is_left_to_do_is_told_with_the_command_or_the_variable(tmp_path: P
     [
         ("gpu_reconcilers", "auto", True),
         ("gpu_reconcilers", "act", False),
+        ("slurm_controllers", "auto", False),
+        ("slurm_controllers", "record", True),
     ],
 )
 def test_a_site_whose_faulty_gpus_stay_in_service_is_told_so(

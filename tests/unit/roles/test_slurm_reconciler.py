@@ -50,7 +50,15 @@ PLAY = """
       vars:
         # As slurm_common finds it.
         slurm_common_cluster: {state_directory: /shared/slurmctld}
+    - name: Read whether the health check is on
+      ansible.builtin.include_vars: {file: "{{ defaults }}"}
+    - name: Keep it
+      ansible.builtin.copy:
+        content: "{{ slurm_common_health_check | to_json }}"
+        dest: "{{ base }}/{{ inventory_hostname }}-health"
+        mode: "0600"
 """
+DEFAULTS = str(ROOT / "roles/slurm_common/defaults/main.yml")
 
 
 class Site:
@@ -68,7 +76,7 @@ class Site:
 
     def run(self, **variables: Any) -> str:
         (self.base / "inventory.json").write_text(json.dumps(self.groups))
-        given = {"base": str(self.base), "gpu_reconciler_port": 6999, "gpu_reconciler_scheduler": "slurm", **variables}
+        given = {"base": str(self.base), "gpu_reconciler_port": 6999, "defaults": DEFAULTS, **variables}
         argv = ["-i", self.base / "inventory.json", self.base / "play.yml", "-e", json.dumps(given)]
         done = subprocess.run(
             [Path(sys.executable).with_name("ansible-playbook"), *argv],
@@ -101,6 +109,15 @@ def test_slurm_alone_is_enough_for_the_fence(site):
         settings = settings_of(site.told(f"{head}-reconciler.json"), "it")
         assert (settings.scheduler, settings.policy.mode, settings.port) == ("slurm", "act", 6999)
         assert settings.state_directory == "/shared/slurmctld/gpuops"
+        assert site.told(f"{head}-health") is True
+
+
+@pytest.mark.parametrize("mode", ["dry-run", "record"])
+def test_a_reconciler_that_only_shows_has_no_health_check_that_drains(site, mode):
+    said = site.run(gpu_reconciler_mode=mode)
+    assert "failed=1" not in said, said
+    assert settings_of(site.told("head1-reconciler.json"), "it").policy.mode == mode
+    assert site.told("head1-health") is False
 
 
 def test_a_site_whose_reconciler_needs_zookeeper_stays_as_it_is(site):
@@ -109,6 +126,7 @@ def test_a_site_whose_reconciler_needs_zookeeper_stays_as_it_is(site):
     assert "failed=1" not in said, said
     assert not list(site.base.glob("head*-reconciler.json"))
     assert "slurm" not in site.told("gpu1-agent.json")
+    assert site.told("head1-health") is False
 
 
 def test_a_wrong_setting_is_refused_before_anything_is_changed(site):

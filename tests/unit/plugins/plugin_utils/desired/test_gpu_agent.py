@@ -256,8 +256,8 @@ def test_the_role_has_the_paths_of_the_plan() -> None:
 SLURM: dict[str, Any] = {
     "groups": {"slurm_controllers": ["head1", "head2"], "slurm_nodes": ["gpu1"]},
     "hostvars": {
-        "head1": {"slurm_common_host": {"address": "192.0.2.1"}, "gpu_reconciler_scheduler": "slurm"},
-        "head2": {"ansible_host": "2001:db8::2", "gpu_reconciler_port": 7000, "gpu_reconciler_scheduler": "slurm"},
+        "head1": {"slurm_common_host": {"address": "192.0.2.1"}},
+        "head2": {"ansible_host": "2001:db8::2", "gpu_reconciler_port": 7000},
     },
 }
 
@@ -301,7 +301,6 @@ def test_the_settings_that_it_gets_are_those_that_it_takes(tmp_path: Path) -> No
         ({"gpu_reconcilers": ["login1"]}, {}),
         ({}, {"gpu_reconciler_state": "absent"}),
         ({}, {"gpu_reconciler_scheduler": "mesos"}),
-        ({}, {"gpu_reconciler_scheduler": "auto"}),
     ],
     ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
 )
