@@ -305,7 +305,7 @@ def test_the_settings_that_it_gets_are_those_that_it_takes(tmp_path: Path) -> No
     ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
 )
 def test_a_host_that_slurmctlds_hosts_do_not_hear_sends_nothing(groups: Any, variables: Any) -> None:
-    hostvars = {name: {**row, **variables} for name, row in SLURM["hostvars"].items()}
+    hostvars = {name: {**row, **variables} for name, row in {**SLURM["hostvars"], "login1": {}}.items()}
     peers = {**ALONE, "groups": {**SLURM["groups"], **groups}, "hostvars": hostvars}
     assert "slurm" not in config_of({**peers, "reconciler_servers": [[]], "reconciler_users": [""]})
 
