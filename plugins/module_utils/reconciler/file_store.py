@@ -9,12 +9,12 @@
     DIRECTORY/fleet.json            the breaker's memory
     DIRECTORY/requests/NAME.json    what operators ask of the reconciler
     DIRECTORY/leader.json           {by, time}: who leads
-    DIRECTORY/aside/...             what could not be used, as it was
+    ….json.unreadable               what could not be used, as it was
 
-Root alone can read and write them. The agents tell their verdicts (receiver.py) to the reconcilers on all hosts of
-slurmctld; the one that leads writes them. Every reconciler hears again from every agent within a heartbeat, and what
-was done is seen in Slurm. So a disk that is full, or a file system that is away, keeps the reconciler from remembering,
-which it tells, and not from fencing.
+Root alone can read and write them. The directory above is slurmctld's, so nothing is written through a link in it. The
+agents tell their verdicts (receiver.py) to the reconcilers on all hosts of slurmctld; the one that leads writes them.
+Every reconciler hears again from every agent within a heartbeat, and what was done is seen in Slurm. So a disk that is
+full, or a file system that is away, keeps the reconciler from remembering, which it tells, and not from fencing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import NotLeading
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 
-PARENTS = ("aside", "journal", "orders", "requests", "verdicts")
+PARENTS = ("journal", "orders", "requests", "verdicts")
 # A node whose agent has said nothing for so long is silent: three heartbeats.
 SILENT_S = 90.0
 # How often it is looked for silent agents and for requests, and by those who wait for who is in charge.
@@ -197,9 +197,9 @@ class FileStore:
     def prepare(self) -> None:
         """Make the directories. The one above has to be there: it is slurmctld's, and may not be mounted."""
         with self._keeping():
-            for path in (self.directory, *(self.directory / name for name in PARENTS)):
-                with contextlib.suppress(FileExistsError):
-                    path.mkdir(0o700)
+            os.stat(self.directory.parent)
+            for name in ("", *PARENTS):
+                files.make_directories(os.path.join(self.directory, name), 0o700)
 
     def prepare_hosts(self) -> None:
         """Hosts have no places of their own."""
@@ -226,7 +226,7 @@ class FileStore:
     def end_lead(self) -> None:
         if self._leader is not None and self._is_ours():
             with contextlib.suppress(OSError):
-                (self.directory / "leader.json").unlink()
+                files.remove(self._path("", "leader"))
         self._leader = None
 
     def leader(self) -> str | None:
@@ -346,12 +346,11 @@ class FileStore:
         return {"leads": self._leader is not None, "orders": self.sent(host) if self._leader is not None else {}}
 
     def _keep_verdict(self, host: str, told: Published | None) -> None:
-        path = self.directory / "verdicts" / f"{host}.json"
         if isinstance(told, Mapping):
             self._write("verdicts", host, told)
         elif told is None:
             with self._keeping(), contextlib.suppress(FileNotFoundError):
-                path.unlink()
+                files.remove(self._path("verdicts", host))
 
     def _tell_news(self, host: str) -> None:
         if self._news is not None:
@@ -404,7 +403,7 @@ class FileStore:
 
     def done(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path("requests", name))
+            files.remove(self._path("requests", name))
 
     # Files.
 
@@ -446,10 +445,9 @@ class FileStore:
             self._news(None)
 
     def _put_aside(self, parent: str, name: str, why: str) -> None:
-        kept = self._path("aside", f"{parent or 'all'}-{name}-{time.time_ns()}")
-        with self._keeping():
-            os.replace(self._path(parent, name), kept)
-        self._repair(f"{why}. It is kept as {kept}, and what was known of it is begun anew")
+        kept = files.put_aside(self._path(parent, name))
+        where = f"It is kept as {kept}, and what" if kept else "What"
+        self._repair(f"{why}. {where} was known of it is begun anew")
 
 
 def _short(name: str) -> str:

@@ -30,8 +30,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import munge, verdict_channel
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
-# Connections at the same time, of all and of one address.
+# Connections at the same time, of all and of one address: so many that are to say something yet, and so many that have.
 AT_MOST, OF_ONE_AT_MOST = 256, 8
+# Credentials that munged is asked about at the same time.
+DECODED_AT_MOST = 16
 # How long the addresses of a node are used before its name is asked for again.
 RESOLVED_S = 60.0
 # What a node said that was refused is told at most so often.
@@ -87,7 +89,10 @@ class Receiver:
     ) -> None:
         self.addresses, self.take, self.tell, self.munged = addresses, take, tell, munged
         self._lock = threading.Lock()
-        self._open: Counter[str] = Counter()
+        # Connections that have said nothing yet, the oldest first, and how many of an address have.
+        self._silent: dict[socket.socket, str] = {}
+        self._heard: Counter[str] = Counter()
+        self._decoding = threading.Semaphore(DECODED_AT_MOST)
         # Who was told of -> when, and why.
         self._told: dict[str, tuple[float, str]] = {}
         self._listener = _listener(host, port)
@@ -111,29 +116,46 @@ class Receiver:
                 time.sleep(0.05)
                 continue
             peer = str(address[0]).removeprefix("::ffff:")
+            self._make_room(peer)
             with self._lock:
-                is_free = sum(self._open.values()) < AT_MOST and self._open[peer] < OF_ONE_AT_MOST
-                self._open[peer] += is_free
-            if not is_free:
-                connection.close()
-                continue
+                self._silent[connection] = peer
             threading.Thread(target=self._serve, args=(connection, peer), daemon=True).start()
 
-    def _serve(self, connection: socket.socket, peer: str) -> None:
-        try:
-            with connection, contextlib.suppress(OSError):
-                self._talk(connection, peer)
-        finally:
-            with self._lock:
-                self._open[peer] -= 1
-                if self._open[peer] <= 0:
-                    del self._open[peer]
+    def _make_room(self, peer: str) -> None:
+        """End the oldest connection that says nothing, where there are too many: an agent says all it has at once."""
+        with self._lock:
+            same = [one for one, address in self._silent.items() if address == peer]
+            many = same if len(same) >= OF_ONE_AT_MOST else [*self._silent] if len(self._silent) >= AT_MOST else []
+            for connection in many[:1]:
+                del self._silent[connection]
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
-    def _talk(self, connection: socket.socket, peer: str) -> None:
+    def _serve(self, connection: socket.socket, peer: str) -> None:
         end, nonce = time.monotonic() + verdict_channel.TIMEOUT_S, secrets.token_hex(32)
-        connection.sendall(verdict_channel.greeting(nonce))
+        with connection, contextlib.suppress(OSError):
+            try:
+                connection.sendall(verdict_channel.greeting(nonce))
+                line = verdict_channel.read_line(connection, munge.CREDENTIAL_AT_MOST, end)
+            except Malformed as why:
+                self._refuse(peer, str(why))
+                return
+            finally:
+                with self._lock:
+                    self._silent.pop(connection, None)
+            with self._lock:
+                if self._heard[peer] >= OF_ONE_AT_MOST or sum(self._heard.values()) >= AT_MOST:
+                    return
+                self._heard[peer] += 1
+            try:
+                self._answer(connection, peer, line, nonce, end)
+            finally:
+                with self._lock:
+                    self._heard[peer] -= 1
+                    self._heard += Counter()
+
+    def _answer(self, connection: socket.socket, peer: str, line: bytes, nonce: str, end: float) -> None:
         try:
-            line = verdict_channel.read_line(connection, munge.CREDENTIAL_AT_MOST, end)
             said = self._read(line, nonce, peer)
             answer = verdict_channel.answer(self.take(said.host, said.verdict), said.key)
         except (CallFailed, Malformed) as why:
@@ -144,7 +166,8 @@ class Receiver:
 
     def _read(self, line: bytes, nonce: str, peer: str) -> verdict_channel.Message:
         """Raises CallFailed and Malformed for what is not to be used."""
-        credential = munge.decode(line.decode("ascii", "replace").strip(), self.munged)
+        with self._decoding:
+            credential = munge.decode(line.decode("ascii", "replace").strip(), self.munged)
         if credential.uid != 0:
             raise CallFailed(f"the credential is of uid {credential.uid}, and only root's counts")
         said = verdict_channel.read_message(credential.payload, nonce)

@@ -23,8 +23,8 @@ ALERTS = (
         "No reconciler leads, so no GPU is fenced and none comes back.",
         "reconciler: none leads",
         "gpuops_reconciler_leader is 0 everywhere or has no series.",
-        "See `sudo gpuops-reconciler status` and `systemctl status baremetal-gpu-reconciler` on its hosts. On Mesos, see "
-        "whether they reach ZooKeeper.",
+        "See `systemctl status baremetal-gpu-reconciler` and `sudo gpuops-reconciler status` on its hosts, and on "
+        "Mesos whether they reach ZooKeeper.",
         "5m",
     ),
     Alert(

@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import courier
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import slurm as agent_slurm
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import file_store, receiver
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.file_store import FileStore
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Settings
@@ -381,15 +382,41 @@ def test_a_malformed_verdict_of_a_node_is_that_nodes_alone(head, agent, munges):
     assert "devices" in head.store.verdict("n1").why
 
 
-def test_who_holds_connections_open_keeps_no_other_host_out(head):
-    """Nothing else comes from one address."""
-    held = [Line(head) for _number in range(receiver.OF_ONE_AT_MOST)]
-    with pytest.raises((OSError, Malformed)):
-        Line(head)
-    held.pop().socket.close()
-    until(lambda: Line(head), 10)
+def test_who_holds_connections_open_keeps_nobody_out(head, munges, monkeypatch):
+    """Not even root of the same node, and also where all connections are held."""
+    monkeypatch.setattr(receiver, "AT_MOST", 12)
+    held = [Line(head) for _number in range(2 * receiver.OF_ONE_AT_MOST)]
+    line = Line(head)
+    assert "answer" in line.say(munge.encode(line.payload(), socket=munges[0].socket))
+    # The oldest were ended for it.
+    assert held[0].socket.recv(1) == b""
+    monkeypatch.setattr(receiver, "OF_ONE_AT_MOST", 99)
+    held += [Line(head) for _number in range(2 * receiver.AT_MOST)]
+    line = Line(head)
+    assert "answer" in line.say(munge.encode(line.payload(), socket=munges[0].socket))
     for one in held:
         one.socket.close()
+
+
+def test_no_more_is_done_for_one_address_at_the_same_time_than_for_a_node(head, munges, monkeypatch):
+    """munged that hangs leaves no thread for each who asks again."""
+    munged_answers = threading.Event()
+
+    def hangs(*_words: Any) -> None:
+        munged_answers.wait(20)
+        raise CallFailed("it does not answer")
+
+    monkeypatch.setattr(receiver.munge, "decode", hangs)
+    lines = [Line(head) for _number in range(receiver.OF_ONE_AT_MOST)]
+    for line in lines:
+        line.socket.sendall(b"MUNGE:AAAA:\n")
+    until(lambda: not head.store._receiver._silent)
+    one_more = Line(head)
+    one_more.socket.sendall(b"MUNGE:AAAA:\n")
+    assert one_more.socket.recv(1) == b""
+    munged_answers.set()
+    for line in lines:
+        line.socket.close()
 
 
 def test_an_answer_of_whoever_has_the_port_is_not_believed(agent):
