@@ -22,13 +22,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.job import of_environment
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.job import Job, of_environment
 
 NAME = "baremetal-gpu-slurm"
 LOG = "/dev/log"
 LOG_TIMEOUT_S = 1.0
 DAEMON, WARNING, INFO = 3 << 3, 4, 6
 LINE_AT_MOST = 4000
+# Of each of two calls, within the five seconds that a Prolog has.
+NOTE_TIMEOUT_S = 1.5
 # A code that no fault of Python itself ends with.
 UNCLEAN = 10
 
@@ -58,10 +60,26 @@ def run(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
     if words[0] == "prolog":
         from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import prolog
 
-        return {"job": job.number, **prolog.prolog(job)}
+        told = prolog.prolog(job)
+        if "refused" in told:
+            told.update(note_refusal(job, told["refused"]))
+        return {"job": job.number, **told}
     from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import epilog
 
     return {"job": job.number, **epilog.epilog(job, kill="--keep-left" not in words)}
+
+
+def note_refusal(job: Job, refused: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Users read in the queue why their job waits again. Answers what is logged: the job is refused in any case."""
+    from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+    from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+
+    why = ", ".join(f"{name} is out of order ({', '.join(codes)})" for name, codes in refused.items())
+    try:
+        Slurm(timeout_s=NOTE_TIMEOUT_S).refuse(job.number, job.node, why)
+    except CallFailed as failure:
+        return {"not_noted": one_line(failure, 300)}
+    return {}
 
 
 def add_gpus(bundle: str) -> int:

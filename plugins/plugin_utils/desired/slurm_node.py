@@ -214,20 +214,29 @@ def programs(params: Mapping[str, Any]) -> Document:
 
     They are on every node, because slurm.conf is the same on all.
     """
+    node = shlex.quote(str(params["node"]))
     options = "" if params["kill_left"] else " --keep-left"
     options += " --fail-if-unclean" if params["drain_unclean"] else ""
     scripts = {
         conf.PROLOG: render(ROLE, "slurm-prolog.j2", program=conf.PROGRAM, partition=PARTITION),
         conf.TASK_PROLOG: render(ROLE, "slurm-task-prolog.j2", directory=DIRECTORY, exit_code=conf.REFUSED),
         conf.EPILOG: render(
-            ROLE, "slurm-epilog.j2", program=conf.PROGRAM, partition=PARTITION, options=options, unclean=UNCLEAN
+            ROLE,
+            "slurm-epilog.j2",
+            program=conf.PROGRAM,
+            partition=PARTITION,
+            options=options,
+            unclean=UNCLEAN,
+            directory=DIRECTORY,
+            health_check=conf.HEALTH_CHECK,
+            node=node,
         ),
         conf.CONTAINER: render(ROLE, "slurm-container.j2", program=conf.PROGRAM, directory=CONTAINERS),
         conf.HEALTH_CHECK: render(
             ROLE,
             "slurm-health-check.j2",
             program=conf.PROGRAM,
-            node=shlex.quote(str(params["node"])),
+            node=node,
             grace_s=int(params["health_grace"]),
         ),
     }

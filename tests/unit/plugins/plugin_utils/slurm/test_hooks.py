@@ -46,10 +46,11 @@ class Scripts:
         self.called = directory / "called"
 
     def run(self, path: str, ends: str = "exit 0", environment: dict[str, str] | None = None, **params: Any) -> Any:
-        self.program.write_text(f'#!/bin/sh\necho "$@" >{self.called}\n{ends}\n')
+        self.program.write_text(f'#!/bin/sh\necho "$@" >>{self.called}\n{ends}\n')
         self.program.chmod(0o755)
         script = self.directory / "script"
         text = files(**params)[path]["content"].replace(conf.PROGRAM, str(self.program))
+        text = text.replace("/run/slurm/conf", str(self.directory))
         script.write_text(text.replace("/run/baremetal-gpu-slurm", str(self.directory)))
         script.chmod(0o755)
         # slurmd gives no PATH.
@@ -98,6 +99,25 @@ def test_a_job_without_gpus_starts_no_program(scripts: Scripts, path: str) -> No
 def test_an_epilog_fails_only_where_it_was_asked_to(scripts: Scripts, params, words, ends, code) -> None:
     assert scripts.run(conf.EPILOG, ends, **params).returncode == code
     assert scripts.words == words
+
+
+@pytest.mark.parametrize(
+    ("refused", "named", "words"),
+    [
+        ("refused-17", f"HealthCheckProgram={conf.HEALTH_CHECK}\n", ["health-check n 1 0", "epilog"]),
+        # Another job's; one without the health check, or with the operator's own.
+        ("refused-18", f"HealthCheckProgram={conf.HEALTH_CHECK}\n", ["epilog"]),
+        ("refused-17", "", ["epilog"]),
+        ("refused-17", "HealthCheckProgram=/opt/mine\n", ["epilog"]),
+        ("refused-17", None, ["epilog"]),
+    ],
+)
+def test_the_node_of_a_refused_job_is_checked_at_once(scripts: Scripts, refused, named, words) -> None:
+    (scripts.directory / refused).write_text("print no\n")
+    if named is not None:
+        (scripts.directory / "slurm.conf").write_text(f"ClusterName=x\n{named}RequeueExit=119\n")
+    assert scripts.run(conf.EPILOG, "exit 1", node="n 1").returncode == 0
+    assert scripts.words.splitlines() == words
 
 
 def test_a_task_of_a_refused_job_reads_why_and_ends_with_the_code_to_requeue(scripts: Scripts) -> None:
