@@ -157,6 +157,13 @@ class Holder:
         """Whether it waits for what does not come, such as the end of a limit."""
         return self.position is None and self.state == "PENDING" and self.reason not in HOLDER_WAITS
 
+    @property
+    def keeps(self) -> tuple[int, ...]:
+        """Positions of the GPUs that no user's job gets: the one that it has, or those of which it gets the next."""
+        if self.position is not None:
+            return (self.position,)
+        return () if self.is_stuck else self.targets
+
 
 class Slurm:
     """The cluster's slurmctld. Every method raises CallFailed."""
