@@ -324,7 +324,11 @@ class Reader:
         ill = any(problem.code in DEGRADING for problem in problems)
         jobs = _jobs(result)
         return {
-            "state": FATAL if unfenced or not working else DEGRADED if closed or ill or len(working) < len(listed) else OK,
+            "state": FATAL
+            if unfenced or not working
+            else DEGRADED
+            if closed or ill or len(working) < len(listed)
+            else OK,
             "nodes": [_slurm_node(row) for row in listed],
             "partitions": [
                 {
@@ -420,7 +424,9 @@ class Reader:
                 )
         return found
 
-    def _unfenced(self, listed: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    def _unfenced(
+        self, listed: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]
+    ) -> list[dict[str, str]]:
         """What to do about fatal GPUs that Slurm can give to jobs. A verdict on a host is one on each of its GPUs."""
         found, uuids = [], self._uuids()
         hosts = {node["name"]: node for node in nodes}
@@ -439,7 +445,9 @@ class Reader:
                 which = gpu["uuid"] or gpu["address"] if gpu["index"] is None else gpu["index"]
                 code = f" ({reasons[0]['code']})" if reasons else ""
                 cause = f"{name}: GPU {which} is fatal{code} and not fenced, so Slurm still gives it to jobs"
-                remedy = f"close the node with `gpuops drain {name}`; `sudo gpuops-reconciler status` on the controller "
+                remedy = (
+                    f"close the node with `gpuops drain {name}`; `sudo gpuops-reconciler status` on the controller "
+                )
                 found.append({"cause": cause, "remedy": f"{remedy}says why the GPU is not fenced"})
         return found
 

@@ -39,7 +39,15 @@ def named(found: Plan) -> dict[str, dict[str, Any]]:
 def test_a_head_has_what_its_groups_know() -> None:
     names = ("slurm_controllers", "slurm_databases", "portals", "registries", "ceph_mons")
     found = named(plan(groups={name: ["head1"] for name in names}))
-    assert list(found) == ["slurm", "slurm_accounting", "munge", "portal", "registry", "gpu_reconciler", "ceph_mon.head1"]
+    assert list(found) == [
+        "slurm",
+        "slurm_accounting",
+        "munge",
+        "portal",
+        "registry",
+        "gpu_reconciler",
+        "ceph_mon.head1",
+    ]
     # What the reconciler has in slurmctld's directory is not written while it is put back.
     assert found["slurm"]["units"] == ["slurmctld.service", "baremetal-gpu-reconciler.service"]
     assert found["slurm_accounting"]["mariadb"] == "slurm_acct_db"
