@@ -100,7 +100,7 @@ ALERTS = (
         f"{_host('max by (node) (slurm_node_fenced_gpus)')} "
         f"and on (host) {_host('max by (node) (slurm_node_available) == 1')}",
         "page",
-        "Slurm still gives a fatal GPU to jobs. The reconciler has not fenced it, and the health check of slurmd, which "
+        "Jobs can get a fatal GPU: the reconciler has not fenced it, and the health check of slurmd, which "
         "waits for 5 minutes, has not drained the node. The Prolog refuses each job that gets the GPU.",
         "{{ $labels.host }}: Slurm still gives a fatal GPU to jobs",
         "{{ $value }} GPUs are fatal, which is more than are fenced, and the node takes jobs.",
