@@ -560,7 +560,7 @@ def test_a_gpu_that_the_reconciler_holds_is_nobodys():
     gpu = bad["ansible_facts"]["gpu"]
     gpu["health"]["devices"][0] |= {"verdict": "fatal", "reasons": [{**REASON, "verdict": "fatal"}]}
     holder = {**SLURM_JOB, "id": "13", "user": "slurm", "partition": "gpuops", "holder": True}
-    document = of_slurm(bad, jobs=[holder], nodes=[{**SLURM["nodes"][0], "fenced": [1]}])
+    document = of_slurm(bad, jobs=[holder], nodes=[{**SLURM["nodes"][0], "fenced": [1]}, SLURM["nodes"][1]])
     assert (document["slurm"]["state"], document["slurm"]["unfenced"]) == ("ok", [])
     uuid = gpu["devices"][0]["uuid"]
     assert document["leases"] == []
