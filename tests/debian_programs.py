@@ -18,8 +18,9 @@ PACKAGES = {
     "amtool": ("prometheus-alertmanager",),
     "docker-registry": ("docker-registry",),
     "nginx": ("nginx",),
-    # A library of it comes first.
+    # A library of each comes first.
     "slapd": ("libltdl7", "slapd"),
+    "munged": ("libmunge2", "munge"),
     # With its client, of the same version.
     "postgres": ("postgresql-client-15", "postgresql-15", "postgresql-client-17", "postgresql-17"),
 }

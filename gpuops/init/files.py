@@ -198,7 +198,7 @@ def _compute(answers: Answers, more: Sequence[str] = ()) -> tuple[list[str], lis
 
 
 def _scheduler(answers: Answers) -> list[Group]:
-    """The groups of the scheduler, with the reconciler, which keeps jobs off GPUs that fail."""
+    """The groups of the scheduler, with the reconciler, which keeps jobs off GPUs that fail. Slurm's needs no group."""
     head, masters = [answers.head], proposal.masters(answers)
     if answers.scheduler == SLURM:
         return [
@@ -206,8 +206,6 @@ def _scheduler(answers: Answers) -> list[Group]:
             Group("slurm_databases", "accounts, limits and GPU hours", head),
             Group("slurm_logins", "where users submit jobs", list(dict.fromkeys([*head, answers.portal or head[0]]))),
             Group("slurm_nodes", "run jobs", *_compute(answers)),
-            Group("zookeeper", "where nodes tell of faulty GPUs", head),
-            Group("gpu_reconcilers", "keeps jobs off them", head),
         ]
     if answers.scheduler == MESOS:
         return [
@@ -349,9 +347,8 @@ def _services(answers: Answers) -> dict[str, Any]:
         },
         "all/users.yml": {"cluster_groups": answers.groups, "cluster_users": answers.users},
     }
-    if answers.scheduler != NO_SCHEDULER:
-        found["gpu_reconcilers.yml"] = {"gpu_reconciler_mode": "act"}
     if answers.scheduler == MESOS:
+        found["gpu_reconcilers.yml"] = {"gpu_reconciler_mode": "act"}
         found["mesos_agents.yml"] = {
             "converge_drain_role": "baremetal.gpu.mesos_operator",
             "gpu_agent_orders": ["replace"],

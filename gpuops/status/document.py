@@ -320,11 +320,15 @@ class Reader:
         listed, partitions = rows(result["nodes"]), rows(result.get("partitions"))
         working = [row for row in listed if row.get("in_service") is True]
         closed = any(row.get("drained") for row in working) or any(row.get("state") != "UP" for row in partitions)
-        problems = list(problems_of(result))
+        problems, unfenced = list(problems_of(result)), self._unfenced(listed, nodes)
         ill = any(problem.code in DEGRADING for problem in problems)
         jobs = _jobs(result)
         return {
-            "state": FATAL if not working else DEGRADED if closed or ill or len(working) < len(listed) else OK,
+            "state": FATAL
+            if unfenced or not working
+            else DEGRADED
+            if closed or ill or len(working) < len(listed)
+            else OK,
             "nodes": [_slurm_node(row) for row in listed],
             "partitions": [
                 {
@@ -341,6 +345,7 @@ class Reader:
             ],
             "waiting_total": _whole(result.get("waiting_total")) or 0,
             "held": [held for job in jobs if job["holder"] for held in self._held(job, nodes)],
+            "unfenced": unfenced,
             "problems": [
                 {"cause": f"{problem.subject}: {problem.sentence(stop='')}", "remedy": problem.remedy}
                 for problem in problems
@@ -419,6 +424,33 @@ class Reader:
                 )
         return found
 
+    def _unfenced(
+        self, listed: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]
+    ) -> list[dict[str, str]]:
+        """What to do about fatal GPUs that Slurm can give to jobs. A verdict on a host is one on each of its GPUs."""
+        found, uuids = [], self._uuids()
+        hosts = {node["name"]: node for node in nodes}
+        for row in listed:
+            name = line(row.get("name"))
+            host = hosts.get(name, _bare(name))
+            of_host = [item for item in host["reasons"] if item["verdict"] == FATAL]
+            minors = {uuid: minor for minor, uuid in uuids.get(name, {}).items()}
+            gpus = [
+                {**gpu, "minor": minors.get(gpu["uuid"]), "verdict": FATAL if of_host else gpu["verdict"]}
+                for gpu in host["gpus"]
+            ]
+            node = {"in_service": False, "drained": False, **row, "fenced": _minors(row, "fenced")}
+            for gpu in slurm_state.unfenced(node, gpus):
+                reasons = [item for item in gpu["reasons"] if item["verdict"] == FATAL] + of_host
+                which = gpu["uuid"] or gpu["address"] if gpu["index"] is None else gpu["index"]
+                code = f" ({reasons[0]['code']})" if reasons else ""
+                cause = f"{name}: GPU {which} is fatal{code} and not fenced, so Slurm still gives it to jobs"
+                remedy = (
+                    f"close the node with `gpuops drain {name}`; `sudo gpuops-reconciler status` on the controller "
+                )
+                found.append({"cause": cause, "remedy": f"{remedy}says why the GPU is not fenced"})
+        return found
+
     def _uuids(self) -> dict[str, dict[int, str]]:
         """Host -> minor -> UUID, of the hosts that have told it."""
         found = {}
@@ -455,8 +487,8 @@ def _jobs(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _minors(node: Mapping[str, Any]) -> list[int | None]:
-    told = node.get("minors")
+def _minors(node: Mapping[str, Any], key: str = "minors") -> list[int | None]:
+    told = node.get(key)
     return [_whole(minor) for minor in told[:GPUS_AT_MOST]] if isinstance(told, list) else []
 
 
@@ -534,7 +566,7 @@ _NOTHING: dict[str, dict[str, Any]] = {
     "storage": {"health": None, "checks": [], "monitors": [], "osds": None, "capacity": None, "homes": []},
     "zookeeper": {"quorum": None, "leader": None, "servers": []},
     "mesos": {"leader": None, "agents": [], "tasks": []},
-    "slurm": {"nodes": [], "partitions": [], "jobs": [], "waiting_total": 0, "held": []},
+    "slurm": {"nodes": [], "partitions": [], "jobs": [], "waiting_total": 0, "held": [], "unfenced": []},
     "portal": {"host": None, "hub": None, "proxy": None, "sessions": None},
     **{name: {"hosts": []} for name in SERVICES},
     "backup": {"hosts": []},

@@ -96,8 +96,10 @@ def _left(site: Listing, directory: Path) -> Iterator[str]:
     for host in site.hosts("prometheus_servers")[:1]:
         if not site.of(host).get("alertmanager_receivers"):
             yield f"no person is told of alerts: set alertmanager_receivers for {host} (docs/monitoring.md)"
-    for host in site.hosts("gpu_reconcilers")[:1]:
-        if site.of(host).get("gpu_reconciler_mode", "dry-run") != "act":
+    for host in (site.hosts("gpu_reconcilers") or site.hosts("slurm_controllers"))[:1]:
+        auto = "dry-run" if site.hosts("gpu_reconcilers") else "act"
+        mode = site.of(host).get("gpu_reconciler_mode", "auto")
+        if (auto if mode == "auto" else mode) != "act":
             yield f"faulty GPUs stay in service: set gpu_reconciler_mode to act for {host} (docs/reconciler.md)"
     if (directory / ".secrets").is_dir():
         yield f"keep a copy of {_near(directory / '.secrets')}: keys and passwords that only this machine has"

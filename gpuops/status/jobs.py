@@ -51,6 +51,7 @@ def document(site: Row, user: str = "") -> dict[str, Any]:
         "waiting": [job for job in waiting if user in ("", job["user"])],
         "waiting_total": slurm["waiting_total"] if slurm else 0,
         "held": slurm["held"] if slurm else [],
+        "unfenced": slurm["unfenced"] if slurm else [],
         "gpus": _gpus(site),
     }
 

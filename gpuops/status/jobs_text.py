@@ -51,6 +51,9 @@ def _lines(jobs: Row, width: int, running: int, waiting: int) -> list[Line]:
             out += progress_text.wrapped(f"{scheduler['name']}: ", scheduler["problem"]["cause"], width, "bad")
             if scheduler["problem"]["remedy"]:
                 out += progress_text.wrapped("remedy: ", scheduler["problem"]["remedy"], width)
+    for problem in jobs["unfenced"]:
+        out += progress_text.wrapped("", problem["cause"], width, "bad")
+        out += progress_text.wrapped("remedy: ", problem["remedy"], width)
     out += [EMPTY, *_free_lines(jobs["gpus"], width)] if jobs["gpus"] else []
     if jobs["held"]:
         out += [EMPTY, *_held_lines(jobs["held"], width)]

@@ -229,6 +229,8 @@ def _slurm_lines(part: Mapping[str, Any], width: int) -> list[Line]:
         nodes_of = "1 node" if row["nodes"] == 1 else f"{row['nodes']} nodes"
         style = "plain" if row["state"] == "UP" else "changed"
         out.append([("faint", "    partition "), (style, f"{row['name']}{default}: {row['state']}, {nodes_of}{limit}")])
+    for problem in part["unfenced"]:
+        out += _problem(problem, width)
     for row in held:
         out.append([("changed", f"    {row['host']} GPU {_index(row)} held: out of service{_code(row)}")])
     out += _problems(part["problems"], None, width)

@@ -45,7 +45,8 @@ nodes:
       C(gpus), C(cpus) and C(memory_mib), and what of them is in use or free; C(in_service), C(drained), C(silent) and
       C(busy).
     - C(takes_jobs), whether a user's job can start there; C(gpus_free), how many GPUs such a job could get now;
-      C(gpus_held), how many the reconciler keeps out of service; and C(guard), when its reservation of the node ends.
+      C(gpus_held), how many the reconciler keeps out of service; C(guard), when its reservation of the node ends; and
+      C(fenced), the minors of the GPUs that its jobs have or get next, null for one that is not known.
   returned: success
   type: list
   elements: dict

@@ -25,7 +25,7 @@ _IMPORT = re.compile(rf"from {re.escape(PACKAGE)}((?:\.\w+)*) import (?:\(([^)]*
 _UNFOLLOWED_WORDS = ("from .", f"import {PACKAGE}")
 _UNFOLLOWED = re.compile(rf"^[ \t]*(?:from \.|import {re.escape(PACKAGE)}).*", re.MULTILINE)
 
-HEADER = '''#!/usr/bin/python3 -I
+HEADER = '''#!/usr/bin/python3 {options}
 # Made by baremetal.gpu from its modules, with parts of NVIDIA's pynvml where they need it; changes made here are lost.
 """One file with everything: the modules stand below as comments and are loaded from there."""
 
@@ -124,8 +124,11 @@ def imported(source: str) -> list[str]:
     return found
 
 
-def bundle(entry: str) -> str:
-    """The file that runs `main()` of a module of module_utils. Raises LookupError where a part of it is missing."""
+def bundle(entry: str, site: bool = True) -> str:
+    """The file that runs `main()` of a module of module_utils. Raises LookupError where a part of it is missing.
+
+    :param site: whether it finds packages that are installed on the host, which Python first has to look for.
+    """
     sources = {f"{PACKAGE}.{name}": source for name, source in needed(entry).items()}
     if f"{PACKAGE}.gpu.nvml" in sources:
         binding = unpack(packed_source())
@@ -134,7 +137,7 @@ def bundle(entry: str) -> str:
                 "the controller's Python has no pynvml to take along: install nvidia-ml-py in Ansible's environment"
             )
         sources["pynvml"] = binding
-    parts = [HEADER.format(entry=entry, package=PACKAGE)]
+    parts = [HEADER.format(options="-I" if site else "-IS", entry=entry, package=PACKAGE)]
     for name, source in sources.items():
         lines = "\n#|".join(source.splitlines())
         parts.append(f"#@ {name}\n#|{lines}\n" if lines else f"#@ {name}\n")

@@ -165,6 +165,14 @@ PORTS = (
         shown="those that the kernel chooses",
     ),
     Port(
+        "the reconciler of Slurm, for the agents of nodes",
+        (("gpu_reconciler_port", 6821),),
+        ("slurm_controllers",),
+        SITE,
+        "root of a node, with a munge credential, each for its own node",
+        "yes",
+    ),
+    Port(
         "slurmrestd",
         (("slurm_rest_listen", "127.0.0.1:6820"),),
         ("slurm_rests",),

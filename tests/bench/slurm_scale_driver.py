@@ -32,7 +32,10 @@ class Notes:
 
     def write(self, host: str, what: str, **more: Any) -> dict[str, Any]:
         if what == "end" and more["result"] == "done":
-            self.ended.setdefault(str(more["kind"]), {}).setdefault(host, time.monotonic())
+            # Nodes that were closed by one order have their guards later.
+            kind = "guard" if host == "*" else str(more["kind"])
+            for name in more.get("hosts") or [host]:
+                self.ended.setdefault(kind, {}).setdefault(name, time.monotonic())
         elif what == "end" or what == "breaker":
             print(host, what, more, file=sys.stderr)
         return {"time": time.time(), "host": host, "what": what, **more}

@@ -54,6 +54,7 @@ PROVEN_BY_PROMTOOL: Mapping[str, str] = {
     "BackupOld": "it waits for two days",
     "SlurmNodeDrainedLong": "it waits for a day",
     "ReconcilerFenceLong": "it waits for two days",
+    "SlurmGpuNotFenced": "the reconciler and the health check close the node before",
     "SlurmHolderStuck": "the roles take away the limits that would cause it",
 }
 # Alert -> the test that has it, where there is neither fault nor repair.

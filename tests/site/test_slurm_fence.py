@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a line in the kernel's log to a GPU that no job can have: the agent, ZooKeeper, the reconciler and Slurm, all
-real but the GPUs.
+"""From a line in the kernel's log to a GPU that no job can have: the agent, munge, the reconciler and Slurm, all real
+but the GPUs.
 
 The tests run in order on one lab, after those of test_slurm.py or by themselves.
 """
@@ -21,7 +21,9 @@ from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, NODE, secrets_path
 
 pytestmark = pytest.mark.lab
 
-HEADS = (*HEAD_GROUPS, "zookeeper", "gpu_reconcilers")
+HEADS = HEAD_GROUPS
+# With these the reconciler needs ZooKeeper.
+WITH_ZOOKEEPER = (*HEADS, "zookeeper", "gpu_reconcilers")
 RECONCILER = "baremetal-gpu-reconciler.service"
 
 
@@ -36,9 +38,8 @@ class Site:
         heads: Sequence[str] = HEADS,
     ) -> None:
         self._machines = (*nodes, CONTROLLER)
-        groups = {"slurm_nodes": {"hosts": {node: {} for node in nodes}}}
-        groups |= {name: {"hosts": {CONTROLLER: {}}} for name in heads}
-        (base / "site.yml").write_text(json.dumps(groups))
+        self._base, self._nodes = base, nodes
+        self.has(heads)
         self._options = f"-i {INVENTORY} -i {base / 'site.yml'} --tags driver,agent,scheduler,slurm"
         self._variables: dict[str, Any] = {
             "slurm_common_secrets_path": secrets_path(base, NODE),
@@ -52,6 +53,12 @@ class Site:
         # Those of tests before these go with a file that is gone.
         for machine in self._machines:
             ssh(machine, "sudo rm -f /etc/baremetal-gpu/agent-zookeeper.json /etc/baremetal-gpu/reconciler-*.json")
+
+    def has(self, heads: Sequence[str]) -> None:
+        """The groups of the controller from now on."""
+        groups = {"slurm_nodes": {"hosts": {node: {} for node in self._nodes}}}
+        groups |= {name: {"hosts": {CONTROLLER: {}}} for name in heads}
+        (self._base / "site.yml").write_text(json.dumps(groups))
 
     def converge(self, policy: Mapping[str, object] | None = None, **variables: Any) -> Play:
         """Run site.yml; settings of a policy and variables hold from then on."""

@@ -17,6 +17,7 @@ from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm, metrics_server, node_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import orders as agent_orders
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import slurm as agent_slurm
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.publish import ResultFile, Textfile
@@ -93,6 +94,7 @@ REMEDY = "Run `gpuops up --tags agent` where the inventory is, which writes it."
 SECTIONS: dict[str, type] = {
     "settings": Settings,
     "zookeeper": agent_zookeeper.Settings,
+    "slurm": agent_slurm.Settings,
     "mesos": mesos_replace.Place,
     "metrics": metrics_server.Settings,
 }
@@ -140,11 +142,14 @@ def agent(config: dict[str, Any]) -> int:
     if config.get("metrics"):
         where_to_listen = metrics_server.Settings(**config["metrics"])
         publishers.append(metrics_server.MetricsServer(where_to_listen, config.get("dcgm_names", "none")))
+    place = mesos_replace.Place(**config.get("mesos", {}))
+    describe = functools.partial(agent_orders.describe, place=place, answer=settings.answer)
     if config.get("zookeeper"):
         where = agent_zookeeper.Settings(**config["zookeeper"])
-        place = mesos_replace.Place(**config.get("mesos", {}))
-        describe = functools.partial(agent_orders.describe, where.host, place, answer=settings.answer)
-        publishers.append(agent_zookeeper.ZooKeeper(where, describe))
+        publishers.append(agent_zookeeper.ZooKeeper(where, lambda result: describe(where.host, result=result)))
+    if config.get("slurm"):
+        heads = agent_slurm.Settings(**config["slurm"])
+        publishers.append(agent_slurm.SlurmController(heads, lambda result: describe(heads.host, result=result)))
     # Loaded before the child is forked, which then shares it.
     binding = nvml.load_binding(None)
     Agent(settings, lambda: snapshot.Reader(binding, settings.root), publishers).run()

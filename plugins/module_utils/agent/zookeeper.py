@@ -9,8 +9,8 @@
 
 What it has put there is followed, and put there again when somebody else takes it away or changes it.
 
-A child process talks to ZooKeeper, so that no server that hangs can keep the agent from its work. It has the session,
-and gives it up when the agent is silent for long: a verdict that nobody keeps true must not stay.
+A child process (courier.py) has the session, and gives it up when the agent is silent for long: a verdict that nobody
+keeps true must not stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import json
 import os
 import random
 import select
-import signal
 import socket
 import stat
 import time
@@ -27,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent.courier import Courier
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import json_object
@@ -47,9 +47,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.session im
 RETRY_S, RETRY_AT_MOST_S = 1.0, 15.0
 # How often a node is looked at that is other than it should be, before that is given up for now.
 TURNS = 5
-# A child that ended is started again no sooner than this.
-RESTART_S = 5.0
-MESSAGE_AT_MOST = 1 << 20
 NEW_SESSION = (0, bytes(16))
 
 
@@ -352,105 +349,9 @@ class Child:
         self.session = self.resume = None
 
 
-class ZooKeeper:
-    """A publisher of agent.py. `describe` makes what is published of the agent's result; see reconciler/gpus.py.
-
-    What it hears from the reconciler comes out of `hear`, to be called when `pipe` can be read.
-    """
+class ZooKeeper(Courier):
+    """A publisher of agent.py. `describe` makes what is published of the agent's result; see reconciler/gpus.py."""
 
     def __init__(self, settings: Settings, describe: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-        self.settings, self.describe = settings, describe
-        self.pipe: socket.socket | None = None
-        self.process: int | None = None
-        self.problem: str | None = None
-        self._buffer = b""
-        self._start_at = 0.0
-
-    def publish(self, result: dict[str, Any]) -> None:
-        """Raises OSError with the reason while ZooKeeper does not have the verdicts."""
-        if self.pipe is None and time.monotonic() >= self._start_at:
-            self._start()
-        if self.pipe is not None:
-            line = json.dumps(self.describe(result), separators=(",", ":")).encode() + b"\n"
-            try:
-                self.pipe.setblocking(True)
-                self.pipe.settimeout(1.0)
-                self.pipe.sendall(line)
-                self.pipe.setblocking(False)
-            except OSError:
-                # Stuck or gone; a half message would spoil what follows.
-                self.close()
-                self.problem = "the process that talks to ZooKeeper has ended"
-        if self.problem:
-            raise OSError(self.problem)
-
-    def _start(self) -> None:
-        self._start_at = time.monotonic() + RESTART_S
-        ours, theirs = socket.socketpair()
-        process = os.fork()
-        if process == 0:
-            status = 1
-            try:
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                    # systemd tells all of the unit at once; this one ends after the agent, with its session.
-                    signal.signal(number, signal.SIG_IGN)
-                signal.set_wakeup_fd(-1)
-                _close_all_but(theirs.fileno())
-                status = Child(self.settings, theirs).serve()
-            finally:
-                os._exit(status)
-        theirs.close()
-        ours.setblocking(False)
-        self.pipe, self.process, self._buffer, self.problem = ours, process, b"", None
-
-    def hear(self) -> list[dict[str, Any]]:
-        """What the reconciler says to this host: {order, clear}."""
-        found: list[dict[str, Any]] = []
-        while self.pipe is not None:
-            try:
-                chunk = self.pipe.recv(1 << 16)
-            except BlockingIOError:
-                break
-            except OSError:
-                chunk = b""
-            if not chunk:
-                self.close()
-                self.problem = "the process that talks to ZooKeeper has ended"
-                break
-            *lines, self._buffer = (self._buffer + chunk)[-MESSAGE_AT_MOST:].split(b"\n")
-            for line in lines:
-                try:
-                    told = json.loads(line)
-                except (ValueError, RecursionError):
-                    # The rest of one that was longer than any is.
-                    continue
-                if "problem" in told:
-                    self.problem = told["problem"]
-                elif "orders" in told:
-                    found.append(told["orders"])
-        return found
-
-    def close(self) -> None:
-        """The child ends the session, and with it the verdict."""
-        if self.pipe is not None:
-            self.pipe.close()
-        if self.process is not None:
-            end = time.monotonic() + 2.0
-            while os.waitpid(self.process, os.WNOHANG)[0] == 0:
-                if time.monotonic() >= end:
-                    os.kill(self.process, signal.SIGKILL)
-                    os.waitpid(self.process, 0)
-                    break
-                time.sleep(0.01)
-        self.pipe = self.process = None
-
-
-def _close_all_but(*kept: int) -> None:
-    """The agent's descriptors are not the child's: one that it held open would not end with the agent."""
-    for name in os.listdir("/proc/self/fd"):
-        number = int(name)
-        if number > 2 and number not in kept:
-            try:
-                os.close(number)
-            except OSError:
-                continue
+        super().__init__(describe, lambda pipe: Child(settings, pipe).serve(), "ZooKeeper")
+        self.settings = settings

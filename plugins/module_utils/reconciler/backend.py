@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Protocol
 
@@ -44,6 +44,12 @@ class Backend(Protocol):
 
     def waits(self, memory: Memory, node: Node, policy: Policy, now: float) -> bool:
         """Whether a node that nobody has fenced is to be."""
+
+    def closing(self, memory: Memory, node: Node, policy: Policy, now: float) -> Step | None:
+        """What closes a node with others by one order, in the place of its next step; None where nothing does."""
+
+    def close(self, hosts: Sequence[str], step: Step) -> None:
+        """Take the step on all of them by one order."""
 
     def perform(self, host: str, step: Step) -> None:
         """Take a step that is the scheduler's. Others are the driver's."""

@@ -19,14 +19,16 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.service import Service
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.service import store as store_of
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import CONFIG, Wrong
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import MODES
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.status import overview, table
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import UNREACHABLE, NotOurs, Store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import UNREACHABLE, NotOurs
 
 FAILED, USAGE_ERROR = 1, 64
 STOP = (signal.SIGTERM, signal.SIGINT)
-_AWAY: tuple[type[Exception], ...] = (CallFailed, NotOurs, *UNREACHABLE)
+_NOT_REACHED: tuple[type[Exception], ...] = (OSError, *UNREACHABLE)
+_AWAY: tuple[type[Exception], ...] = (CallFailed, NotOurs, *_NOT_REACHED)
 
 
 def _complain(why: object) -> None:
@@ -34,7 +36,7 @@ def _complain(why: object) -> None:
 
 
 def _not_reached(why: Exception, settings: reconciler_settings.Settings) -> int:
-    """Say what kept a command from ZooKeeper. The exit status."""
+    """Say what kept a command from ZooKeeper or from the state directory. The exit status."""
     if type(why).__name__ == "NoAuthError":
         _complain(
             f"ZooKeeper refuses {settings.credentials} at {settings.path}: what is there has other secrets. "
@@ -74,7 +76,7 @@ def run(config: Path, mode: str | None, once: bool) -> int:
 
 
 def _ask(settings: reconciler_settings.Settings, request: dict[str, Any]) -> str | None:
-    store = Store(settings, reconciler_settings.secrets(settings))
+    store = store_of(settings, reconciler_settings.secrets(settings))
     store.open()
     try:
         if request["kind"] == "clear" and request["host"] not in store.hosts():
@@ -99,7 +101,7 @@ def clear(config: Path, node: str | None, breaker: bool) -> int:
     except Wrong as why:
         _complain(why)
         return USAGE_ERROR
-    except UNREACHABLE as why:
+    except _NOT_REACHED as why:
         return _not_reached(why, settings)
     sys.stdout.write(f"asked {leader}\n" if leader else "asked; nobody leads now, and whoever leads next will do it\n")
     return 0
@@ -109,7 +111,7 @@ def status(config: Path, as_json: bool) -> int:
     """Show what is known of every node. The exit status."""
     try:
         settings = reconciler_settings.load(config)
-        store = Store(settings, reconciler_settings.secrets(settings))
+        store = store_of(settings, reconciler_settings.secrets(settings))
         store.open()
         try:
             found = overview(store)
@@ -118,7 +120,7 @@ def status(config: Path, as_json: bool) -> int:
     except Wrong as why:
         _complain(why)
         return USAGE_ERROR
-    except UNREACHABLE as why:
+    except _NOT_REACHED as why:
         return _not_reached(why, settings)
     sys.stdout.write((json.dumps(found, indent=2) if as_json else table(found)) + "\n")
     return 0

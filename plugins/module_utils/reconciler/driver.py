@@ -27,6 +27,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes im
 LAST = 20
 # A node is looked at again at once after a step, but not for ever: the others wait.
 STEPS_IN_A_ROW = 6
+# So many nodes that are to be fenced are closed by one order, where the scheduler can.
+TOGETHER_AT_LEAST = 8
+# While many nodes have their steps, those that fail meanwhile are closed after so many seconds.
+MEANWHILE_S = 1.0
 
 
 class Places(Protocol):
@@ -77,6 +81,7 @@ class Driver:
         self.soon: set[str] = set()
         # Hosts that are to be fenced and are not, and why the breaker holds them; empty if it does not.
         self.waiting: list[str] = []
+        self._looked = 0.0
         self.held = ""
 
     # What there is.
@@ -115,17 +120,64 @@ class Driver:
 
         Raises CallFailed, or what the store raises.
         """
-        self.look()
-        self._observe()
+        self._look_and_close(TOGETHER_AT_LEAST)
         todo = sorted(self.nodes if hosts is None else hosts & set(self.nodes))
         # A node that may get a task comes before those that are out.
         todo.sort(key=lambda host: (self.nodes[host].agent or {}).get("state") != "active")
         for _number in range(STEPS_IN_A_ROW):
-            todo = [host for host in todo if not self.stop() and self._go(host)]
+            todo = [host for host in todo if not self.stop() and self._go_meanwhile(host)]
             if not todo:
                 return
-            self.look()
-            self._observe()
+            self._look_and_close(TOGETHER_AT_LEAST)
+
+    def _look_and_close(self, at_least: int) -> None:
+        self.look()
+        self._observe()
+        self._close_together(at_least)
+        self._looked = time.monotonic()
+
+    def _go_meanwhile(self, host: str) -> bool:
+        """`_go`. Where the steps of the others took long, those that have failed since the last look come before."""
+        if time.monotonic() - self._looked >= MEANWHILE_S:
+            self.news(self)
+            if any(told is not self._looked_at.get(name) for name, told in self.verdicts.items()):
+                self._look_and_close(1)
+        return self._go(host)
+
+    def _close_together(self, at_least: int) -> None:
+        """Close the nodes that wait to be fenced by one order. What is to be done about each comes after it."""
+        if self.policy.mode != "act" or self.held or len(self.waiting) < at_least:
+            return
+        now = self.clock()
+        found = {
+            host: self.backend.closing(self.memories[host], self.nodes[host], self.policy, now) for host in self.waiting
+        }
+        steps = {host: step for host, step in found.items() if step is not None}
+        if len(steps) < at_least:
+            return
+        hosts = sorted(steps)
+        kind = steps[hosts[0]].kind
+        step = Step(kind, f"fatal GPUs on {len(hosts)} nodes at once; see `sudo gpuops-reconciler status`")
+        self.journal.write("*", "begin", kind=kind, why=step.why, hosts=hosts)
+        fleet = self.fleet
+        for host in hosts:
+            fleet = reconcile_fleet.fenced(fleet, host, self.policy, now)
+        self._save_fleet(fleet)
+        started, why = time.monotonic(), ""
+        try:
+            self.backend.close(hosts, step)
+        except CallFailed as failure:
+            # Then one after the other.
+            why = str(failure)
+        seconds = round(time.monotonic() - started, 4)
+        result = "failed" if why else "done"
+        row = self.journal.write("*", "end", kind=kind, result=result, why=why, hosts=hosts, seconds=seconds)
+        short = {key: value for key, value in row.items() if key != "hosts"}
+        # What a cut leaves open is seen in the scheduler.
+        for host in () if why else hosts:
+            begun = reconcile_memory.begin(self.memories[host], steps[host], now)
+            self.memories[host] = reconcile_memory.end(begun, None, self.clock())
+            self._save(host, {**short, "why": steps[host].why})
 
     def _observe(self) -> None:
         now = self.clock()

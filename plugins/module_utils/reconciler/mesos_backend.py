@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import agent_id_text, host_text
@@ -15,7 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operato
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import decide as reconcile
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.backend import Memory, Say, Seen
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Node, Policy, Step
 
 _AGENT = object_of(
     {
@@ -95,6 +95,12 @@ class MesosBackend:
     observe = staticmethod(reconcile.observe)
     decide = staticmethod(reconcile.decide)
     waits = staticmethod(reconcile.waits)
+
+    def closing(self, _memory: Memory, _node: Node, _policy: Policy, _now: float) -> None:
+        """Mesos takes an order for one agent."""
+
+    def close(self, hosts: Sequence[str], step: Step) -> None:
+        """See `closing`."""
 
     def perform(self, host: str, step: Step) -> None:
         if step.kind == "deactivate":

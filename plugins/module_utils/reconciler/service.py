@@ -21,16 +21,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator impor
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import metrics
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.backend import Backend
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.file_store import FileStore
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import Journal
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos_backend import MesosBackend
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Settings, Wrong
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm_backend import SlurmBackend
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import (
-    UNREACHABLE,
-    NotLeading,
-    NotOurs,
-    Store,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import NotLeading, NotOurs, Store
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 
 PAUSE_S = 1.0
@@ -49,6 +45,11 @@ def backend(settings: Settings, secrets: dict[str, str]) -> Backend:
     return MesosBackend(Operator(settings.masters, transport, *login))
 
 
+def store(settings: Settings, secrets: dict[str, str]) -> Store | FileStore:
+    """Where the site keeps what its reconciler knows. Raises Wrong."""
+    return Store(settings, secrets) if settings.state_directory is None else FileStore(settings)
+
+
 class Service:
     """``Service(settings, secrets).run()`` until `stop` is called."""
 
@@ -62,7 +63,7 @@ class Service:
         self.textfile = metrics.Textfile(None, self._tell)
         # Told, and not over yet.
         self.complaint = ""
-        self.store = Store(settings, secrets)
+        self.store: Any = store(settings, secrets)
         self.stopping, self.connected, self.lost = threading.Event(), threading.Event(), threading.Event()
         self.events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         # Of what came and was not looked at yet: hosts, and whether an operator asked something.
@@ -98,8 +99,9 @@ class Service:
     # Leading.
 
     def run(self) -> None:
-        """Raises settings.Wrong where ZooKeeper gives no session in the beginning."""
+        """Raises settings.Wrong where ZooKeeper gives no session in the beginning, or the port is another's."""
         self.store.open()
+        self.store.serve()
         self.textfile = metrics.Textfile(self.settings.metrics, self._tell)
         notify("READY=1\nSTATUS=waits to lead")
         try:
@@ -120,8 +122,8 @@ class Service:
         except (NotLeading, NotOurs) as why:
             self._complain(str(why))
             self.stopping.wait(PAUSE_S)
-        except UNREACHABLE as why:
-            self._complain(f"ZooKeeper: {type(why).__name__} {why}".strip())
+        except self.store.UNREACHABLE as why:
+            self._complain(f"{self.store.NAME}: {type(why).__name__} {why}".strip())
             self.stopping.wait(PAUSE_S)
             # A place in the queue of which we do not know would make us wait for ourselves.
             self.store.renew()
@@ -144,7 +146,7 @@ class Service:
                 self.store.prepare_hosts()
                 self._lead()
         finally:
-            with contextlib.suppress(*UNREACHABLE):
+            with contextlib.suppress(*self.store.UNREACHABLE):
                 place.cancel()
                 place.release()
             notify("STATUS=waits to lead")
@@ -164,9 +166,9 @@ class Service:
                     driver = self._driver(first=not leads)
                     leads = True
                     self._follow(driver)
-                except UNREACHABLE as why:
+                except self.store.UNREACHABLE as why:
                     self.textfile.write(metrics.STANDBY)
-                    self._complain(f"ZooKeeper: {type(why).__name__} {why}".strip())
+                    self._complain(f"{self.store.NAME}: {type(why).__name__} {why}".strip())
                     self.stopping.wait(PAUSE_S / 10)
         finally:
             end()
@@ -199,6 +201,8 @@ class Service:
             self._wait(driver, due)
             if self.halted():
                 return
+            if self.store.repaired:
+                self._tell_repairs()
             hosts: set[str] | None = self.hosts
             if time.monotonic() >= due:
                 self._take_logins(driver)
@@ -223,7 +227,7 @@ class Service:
     def _take_logins(self, driver: Driver) -> None:
         """Hosts come and get other logins while the reconciler runs."""
         try:
-            if not self.store.logins.refresh():
+            if not self.store.refresh():
                 return
         except Wrong as why:
             self._complain(str(why))

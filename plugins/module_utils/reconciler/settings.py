@@ -19,6 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import FILE_BYTES, FILES
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import verdict_channel
 
 CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
 SCHEDULERS = ("mesos", "slurm")
@@ -41,8 +42,8 @@ class Wrong(Refused):
 
 AS_ROOT = "call it as root: `sudo gpuops-reconciler status`, or `sudo gpuops-reconciler clear NODE`"
 ON_ITS_HOST = (
-    "call `sudo gpuops-reconciler` on a host of the group gpu_reconcilers; if it is one, `gpuops up --tags scheduler` "
-    "or `gpuops up --tags slurm` writes the file again"
+    "call `sudo gpuops-reconciler` on a host of the group gpu_reconcilers, or of slurm_controllers; if it is one, "
+    "`gpuops up --tags scheduler` or `gpuops up --tags slurm` writes the file again"
 )
 
 
@@ -51,12 +52,19 @@ class Settings:
     """`zookeeper` is host:port,…; `path` the node under which all is kept; `masters` are the URLs of Mesos' masters,
     where `scheduler` is mesos.
 
+    With `state_directory` there is no ZooKeeper: all is kept there, and the agents of Slurm's nodes say their verdicts
+    at `port`. `slurm_conf` has the addresses of these nodes, and `munge` is the socket of munged, if not the host's.
+
     `credentials` names a JSON file of mode 0600 with some of `SECRETS`, `logins` one with host -> its login in the
     words of an ACL (user:checksum), which is read again when it changes. The journal is `journal_files` files of
     `journal_bytes` at most. `metrics` is the file for node_exporter's textfile collector. Times are in seconds.
     """
 
-    zookeeper: str
+    zookeeper: str = ""
+    state_directory: str | None = None
+    port: int = verdict_channel.PORT
+    slurm_conf: str = "/etc/slurm/slurm.conf"
+    munge: str | None = None
     masters: tuple[str, ...] = ()
     scheduler: str = "mesos"
     path: str = "/baremetal-gpu"
@@ -103,8 +111,18 @@ def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settin
         raise Wrong(f"{path}: {why}", "give zookeeper and masters") from why
     if settings.scheduler not in SCHEDULERS:
         raise Wrong(f"{path}: scheduler is {settings.scheduler!r}", f"give one of {', '.join(SCHEDULERS)}")
+    if settings.state_directory is not None:
+        if settings.scheduler != "slurm" or settings.zookeeper or not settings.state_directory.startswith("/"):
+            raise Wrong(
+                f"{path}: state_directory is {settings.state_directory!r}, scheduler {settings.scheduler!r} and "
+                f"zookeeper {settings.zookeeper!r}",
+                "give the path of a directory, with Slurm and without ZooKeeper",
+            )
+        if isinstance(settings.port, bool) or not isinstance(settings.port, int) or not 0 <= settings.port < 1 << 16:
+            raise Wrong(f"{path}: port is {settings.port!r}", "give a port such as 6821")
     lacks_masters = settings.scheduler == "mesos" and not settings.masters
-    if isinstance(settings.masters, str) or lacks_masters or not settings.zookeeper:
+    lacks_store = not settings.zookeeper and settings.state_directory is None
+    if isinstance(settings.masters, str) or lacks_masters or lacks_store:
         raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}", "give both")
     if not settings.path.startswith("/") or settings.path.endswith("/"):
         raise Wrong(f"{path}: path is {settings.path!r}", "begin with a slash and end with a name")
@@ -124,6 +142,8 @@ def secrets(settings: Settings) -> dict[str, str]:
     """The secrets; none without a file. Raises Wrong where others than the owner could read them, and where there is no
     login for what needs one: whoever reaches ZooKeeper could give orders in the reconciler's place."""
     told = _secrets(settings)
+    if settings.state_directory is not None:
+        return told
     if settings.policy.mode == "act" and not (told.get("zookeeper_user") and told.get("zookeeper_password")):
         raise Wrong(
             "mode is act, and there is no login for ZooKeeper, where anybody could then give orders to the hosts",

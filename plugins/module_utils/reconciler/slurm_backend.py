@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import slurm_plan
@@ -16,6 +16,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Gres
 
 OUT = ("drained", "silent")
+# Nodes of one order: the kernel bounds an argument of a program to 128 KiB.
+CLOSED_AT_MOST = 1000
 
 
 def _minors(gres: Gres, row: Mapping[str, Any]) -> list[int] | None:
@@ -58,6 +60,11 @@ class SlurmBackend:
     observe = staticmethod(slurm_plan.observe)
     decide = staticmethod(slurm_plan.decide)
     waits = staticmethod(slurm_plan.waits)
+    closing = staticmethod(slurm_plan.closing)
+
+    def close(self, hosts: Sequence[str], step: Step) -> None:
+        for start in range(0, len(hosts), CLOSED_AT_MOST):
+            self.slurm.drain(",".join(hosts[start : start + CLOSED_AT_MOST]), FENCE_MARK + step.why)
 
     def perform(self, host: str, step: Step) -> None:
         if step.kind == "guard":

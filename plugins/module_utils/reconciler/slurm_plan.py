@@ -11,6 +11,8 @@ Slurm cannot drain one GPU. So a bad GPU is taken by a job of the operator's, th
     cancel       the holders that got another GPU end
     cancel       the GPU was well for a while, and its holder ends
 
+Where many nodes fail at once, one order drains them first (`closing`), and `resume` follows the guard of each.
+
 The job that has a fatal GPU is left, unless the policy has it signalled, or, inside the guard, queued again.
 
 A fault of the whole host, or of a GPU whose device file nobody knows, drains the node (`drain_node`, `resume`), and so
@@ -113,6 +115,17 @@ def waits(memory: Memory, node: Node, policy: Policy, now: float) -> bool:
         return False
     decision = _decide(memory, node, policy, now)
     return decision.step is not None and decision.step.kind in FENCES
+
+
+def closing(memory: Memory, node: Node, policy: Policy, now: float) -> Step | None:
+    """The drain that closes a node as its guard would: slurmctld drains many nodes by one order, and makes a guard for
+    one. The guard follows, and opens what is drained."""
+    if node.agent is None or node.agent["slurm"]["drained"] or node.agent["slurm"]["guard"]:
+        return None
+    decision = _decide(memory, node, policy, now)
+    if decision.step is None or decision.step.kind != "guard":
+        return None
+    return _step("drain_node", decision.step.why, memory).step
 
 
 def decide(memory: Memory, node: Node, policy: Policy, held: str = "", now: float = 0.0) -> Decision:
@@ -250,6 +263,11 @@ def _tidy(
 ) -> Decision:
     """Every bad GPU is held, or there is none."""
     there = (node.agent or {})["slurm"]
+    if not memory["slurm"]["minors"] and (there["guard"] or there["holders"]):
+        # What an earlier reconciler has fenced, of which nothing is remembered.
+        why = "nothing is known of its GPUs yet, so what keeps jobs off them stays"
+        ends_soon = there["guard"] and there["guard"] - now < GUARD_LEFT_S
+        return _step("guard", why, memory) if ends_soon else Decision(None, why)
     needless = _needless(running, bad)
     over = [one.id for one in there["holders"] if one.position is None]
     over += [one.id for one in needless if _is_launched(one, now)]

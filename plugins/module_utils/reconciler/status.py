@@ -9,10 +9,11 @@ import time
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import Unusable
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.file_store import FileStore
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import Store
 
 
-def overview(store: Store) -> dict[str, Any]:
+def overview(store: Store | FileStore) -> dict[str, Any]:
     """{leader, fleet, nodes: {host: {verdict, listed, problem, memory, last}}, without_own_login: hosts}."""
     fleet, rows, apart = store.load()
     verdicts = store.verdicts()

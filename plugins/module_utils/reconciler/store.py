@@ -78,7 +78,10 @@ class NotOurs(Exception):
 
 
 class Store:
-    """`secrets` are those of settings.py."""
+    """`secrets` are those of settings.py. FileStore has the same methods, for Slurm."""
+
+    UNREACHABLE = UNREACHABLE
+    NAME = "ZooKeeper"
 
     def __init__(self, settings: Settings, secrets: dict[str, str]) -> None:
         if WHY_NOT:
@@ -145,6 +148,13 @@ class Store:
         except KazooTimeoutError as why:
             servers = ",".join(f"{host}:{port}" for host, port in self.client.hosts)
             raise Wrong(f"no ZooKeeper server of {servers} gives a session", "check them with the word srvr") from why
+
+    def serve(self) -> None:
+        """The hosts come by themselves."""
+
+    def refresh(self) -> bool:
+        """Whether hosts have come, or have other logins. Raises Wrong."""
+        return self.logins.refresh()
 
     def renew(self) -> None:
         """End the session and everything that hangs on it, and begin another one if a server gives it."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import diagnosis
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER, Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER, Holder, Slurm
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gres import Gres
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.queue import QueuedJob
 
@@ -68,8 +68,9 @@ def node_rows(
     partitions: Iterable[Mapping[str, Any]],
     guards: Mapping[str, float],
     jobs: Iterable[QueuedJob],
+    fenced: Mapping[str, list[int | None]],
 ) -> list[dict[str, Any]]:
-    """The nodes by name, with `guard`, when that ends; `takes_jobs`; and `gpus_held` and `gpus_free`.
+    """The nodes by name, with `guard`, when that ends; `takes_jobs`; `gpus_held` and `gpus_free`; and `fenced`.
 
     A GPU is free where a user's job with it could start now: on a node that takes jobs, in a partition that is up, and
     with a core for it.
@@ -85,11 +86,24 @@ def node_rows(
     for name in sorted(nodes):
         row = dict(nodes[name])
         row["guard"] = guards.get(name)
+        row["fenced"] = fenced.get(name, [])
         row["takes_jobs"] = row["takes_jobs"] and not row["guard"] and bool(up & set(row["partitions"]))
         # The holders' GPUs are among those that Slurm calls used.
         row["gpus_held"] = min(held[name], row["gpus_used"])
         row["gpus_free"] = row["gpus_free"] if row["takes_jobs"] else 0
         found.append(row)
+    return found
+
+
+def fenced(holders: Iterable[Holder], listed: Gres) -> dict[str, list[int | None]]:
+    """Node -> the minor of each GPU that holders have or get next; None for one that is not known."""
+    kept: dict[str, set[int]] = {}
+    for one in holders:
+        kept.setdefault(one.node, set()).update(one.keeps)
+    found: dict[str, list[int | None]] = {}
+    for node, positions in kept.items():
+        there = listed.known(node)
+        found[node] = [there[one] if one < len(there) else None for one in sorted(positions)]
     return found
 
 
@@ -100,13 +114,13 @@ def count(slurm: Slurm) -> dict[str, Any]:
     nodes with holders that do not start, and why.
     """
     nodes, guards, jobs, listed = slurm.nodes(), slurm.guards(), slurm.jobs(), slurm.gres()
-    partitions = users_partitions(slurm)
+    partitions, holders = users_partitions(slurm), slurm.holders()
     return {
-        "nodes": node_rows(nodes, partitions, guards, jobs),
+        "nodes": node_rows(nodes, partitions, guards, jobs, fenced(holders, listed)),
         "partitions": partitions,
         "jobs": [job_row(one, listed) for one in jobs],
         "waiting": slurm.count_waiting(),
-        "stuck": {one.node: one.reason for one in slurm.holders() if one.is_stuck},
+        "stuck": {one.node: one.reason for one in holders if one.is_stuck},
     }
 
 
@@ -124,9 +138,9 @@ def read(slurm: Slurm, about: Collection[str] = ()) -> dict[str, Any]:
     partitions = users_partitions(slurm)
     waiting, total = slurm.waiting()
     theirs = [one for one in waiting if not is_holder(one)]
-    listed = slurm.gres()
-    rows = node_rows(nodes, partitions, guards, jobs)
-    problems = diagnosis.holder_problems(slurm.holders())
+    listed, holders = slurm.gres(), slurm.holders()
+    rows = node_rows(nodes, partitions, guards, jobs, fenced(holders, listed))
+    problems = diagnosis.holder_problems(holders)
     if about:
         problems = [one for one in problems if one.subject in about]
         problems += diagnosis.problems([row for row in rows if row["name"] in about])

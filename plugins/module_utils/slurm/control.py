@@ -44,6 +44,9 @@ GRES_CONF = "/etc/slurm/gres.conf"
 GUARD_MINUTES = 10
 # Begins what is noted of a job that was signalled.
 SIGNALLED = "gpuops: SIGTERM"
+# Begins what is noted of a job that the Prolog of a node refused.
+REFUSED = "gpuops: refused by "
+REFUSAL = re.compile(rf"{REFUSED}([^;]*)(?:; )?")
 # Slurm's number for none.
 NO_UID = 4294967294
 REASON_AT_MOST = 300
@@ -153,6 +156,13 @@ class Holder:
     def is_stuck(self) -> bool:
         """Whether it waits for what does not come, such as the end of a limit."""
         return self.position is None and self.state == "PENDING" and self.reason not in HOLDER_WAITS
+
+    @property
+    def keeps(self) -> tuple[int, ...]:
+        """Positions of the GPUs that no user's job gets: the one that it has, or those of which it gets the next."""
+        if self.position is not None:
+            return (self.position,)
+        return () if self.is_stuck else self.targets
 
 
 class Slurm:
@@ -400,8 +410,18 @@ class Slurm:
         """Send users' jobs a SIGTERM, which they may use for a checkpoint, and note it in them: rows of {id, note}."""
         for row in jobs:
             self._call(["scancel", "--full", "--signal=TERM", str(row["id"])], tolerated="Invalid job id")
-            note = one_line("; ".join(filter(None, [str(row["note"]), f"{SIGNALLED}: {why}"])), REASON_AT_MOST)
-            self._call(["scontrol", "update", f"jobid={row['id']}", f"admincomment={note}"], tolerated="Invalid job id")
+            self._note(row["id"], row["note"], f"{SIGNALLED}: {why}")
+
+    def refuse(self, job: int, node: str, why: str) -> None:
+        """Note in a user's job that a node refused it. The last refusal is the one that is kept."""
+        for one in queue.jobs(self._jobs(["squeue", "--json", "--all", f"--jobs={job}"])):
+            if one.number == job:
+                # By its number the last task of an array would be the whole array.
+                self._note(one.id, REFUSAL.sub("", one.note).rstrip("; "), f"{REFUSED}{node}: {why}")
+
+    def _note(self, job: int | str, before: str, text: str) -> None:
+        note = one_line("; ".join(filter(None, [before, text])), REASON_AT_MOST)
+        self._call(["scontrol", "update", f"jobid={job}", f"admincomment={note}"], tolerated="Invalid job id")
 
     def requeue(self, jobs: Iterable[int]) -> None:
         """End users' jobs and queue them again."""

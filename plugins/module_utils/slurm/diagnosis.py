@@ -15,6 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
     FENCE_MARK,
     HEALTH_CHECK_MARK,
     OPERATOR_MARK,
+    REFUSAL,
     USER,
     Holder,
 )
@@ -347,7 +348,12 @@ def _reason(job: QueuedJob) -> str:
 
 
 def waits_for(job: QueuedJob) -> str:
-    """Why a job waits, in plain words; Slurm's own where there are none."""
+    """Why a job waits, in plain words; Slurm's own where there are none. With the last node that refused it."""
+    refusal = REFUSAL.search(job.note)
+    return _waits_for(job) + (f"; refused by {refusal[1]}" if refusal else "")
+
+
+def _waits_for(job: QueuedJob) -> str:
     if job.description.startswith("Nodes required for job are"):
         return "the nodes that could run it are full, down, drained or reserved"
     word = _reason(job)

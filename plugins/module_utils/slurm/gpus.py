@@ -9,12 +9,10 @@ device files in that order.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
@@ -35,8 +33,7 @@ GRES_FILES = ("run/slurm/conf/gres.conf", "etc/slurm/gres.conf")
 REASONS_AT_MOST = 3
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """Why a GPU is not to be used: the agent's code, what was seen, what to do, and since when, if that is known."""
 
     code: str
@@ -45,8 +42,7 @@ class Reason:
     since: float | None
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU of a job.
 
     :ivar name: what users see of it: its UUID, or its device file where that is not known.
@@ -84,10 +80,12 @@ def minors(job_gpus: str, node: str, root: str = "/") -> list[int]:
 def _addresses(root: str) -> dict[int, str]:
     """Minor -> PCI address, as the driver has written it down: also of a GPU that answers no more."""
     found = {}
-    for path in glob.glob(below(root, "proc/driver/nvidia/gpus/*/information"))[:GPUS_AT_MOST]:
-        minor = re.search(r"^Device Minor:\s*(\d{1,4})\s*$", read_text(path, 4096), re.MULTILINE)
+    directory = below(root, "proc/driver/nvidia/gpus")
+    for address in os.listdir(directory)[:GPUS_AT_MOST] if os.path.isdir(directory) else ():
+        text = read_text(os.path.join(directory, address, "information"), 4096)
+        minor = re.search(r"^Device Minor:\s*(\d{1,4})\s*$", text, re.MULTILINE)
         if minor:
-            found[int(minor[1])] = normal_address(os.path.basename(os.path.dirname(path)))
+            found[int(minor[1])] = normal_address(address)
     return found
 
 
@@ -148,4 +146,4 @@ def judged(job_minors: Sequence[int], root: str = "/") -> tuple[list[Gpu], str]:
         return [Gpu(minor, f"/dev/nvidia{minor}", UNKNOWN) for minor in job_minors], one_line(failure, 200)
     if not of_node:
         return found, ""
-    return [replace(gpu, verdict=FATAL, reasons=(*gpu.reasons, *of_node)[:REASONS_AT_MOST]) for gpu in found], ""
+    return [gpu._replace(verdict=FATAL, reasons=(*gpu.reasons, *of_node)[:REASONS_AT_MOST]) for gpu in found], ""

@@ -70,11 +70,7 @@ def check(node: str, grace_s: float, slurm: Slurm, root: str = "/") -> dict[str,
     row = slurm.nodes(node).get(node)
     if row is None or row["drained"] or row["down"] or node in slurm.guards():
         return {}
-    fenced: set[int] = set()
-    for one in slurm.holders():
-        if one.node == node and not one.is_stuck:
-            # Those that wait for the job on a bad GPU get it before anybody else.
-            fenced.update(one.targets if one.position is None else [one.position])
+    fenced = {position for one in slurm.holders() if one.node == node for position in one.keeps}
     still = [fault for fault in found if fault.position is None or fault.position not in fenced]
     if not still:
         return {}

@@ -17,21 +17,19 @@ import select
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 WAIT_S = 2.0
 # slurmd's own cgroups. A user can make one with such a name only below another, so the way to it counts from the top.
-_JOB = re.compile(
-    r"^\d+:[^:]*:/(?:system\.slice/(?:[\w.-]+_)?slurmstepd\.scope|slurm(?:_[\w.-]+)?/uid_\d+)/job_(\d{1,10})(?:/|$)",
-    re.MULTILINE,
+_JOB = (
+    r"(?m)^\d+:[^:]*:/(?:system\.slice/(?:[\w.-]+_)?slurmstepd\.scope|slurm(?:_[\w.-]+)?/uid_\d+)/job_(\d{1,10})(?:/|$)"
 )
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """A process. `uids` are all of its user ids; `job` is that of the cgroup it is in, None outside of any."""
 
     pid: int
@@ -49,7 +47,7 @@ def look(pid: int, proc: str = "/proc") -> Process | None:
     if uids is None or len(fields) < 20:
         return None
     name = re.search(r"^Name:\t(.*)$", status, re.MULTILINE)
-    job = _JOB.search(read_text(f"{proc}/{pid}/cgroup", 16384))
+    job = re.search(_JOB, read_text(f"{proc}/{pid}/cgroup", 16384))
     return Process(
         pid,
         one_line(name[1], 32) if name else "",

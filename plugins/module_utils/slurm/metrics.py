@@ -52,6 +52,11 @@ METRICS: Metrics = {
         ("node", "state"),
         "GPUs of a node: allocated to jobs of users, held by the reconciler, free, or closed: no job can start there.",
     ),
+    "slurm_node_fenced_gpus": (
+        "gauge",
+        ("node",),
+        "GPUs of a node that jobs of the reconciler have or get next, so that no user's job gets them.",
+    ),
     "slurm_holder_stuck": (
         "gauge",
         ("node", "reason"),
@@ -96,6 +101,8 @@ def _nodes(found: Mapping[str, Any]) -> Iterator[Sample]:
             1.0,
         )
         yield "slurm_node_available", label, float(row["takes_jobs"])
+        if row["gpus"]:
+            yield "slurm_node_fenced_gpus", label, float(len(row["fenced"]))
         used_mib = row["memory_mib"] - row["free_memory_mib"]
         for name, values in (
             ("slurm_node_cpus", {"allocated": row["cpus"] - row["free_cpus"], "free": row["free_cpus"]}),

@@ -34,6 +34,7 @@ class QueuedJob:
     :ivar gpus: how many it has or asks for, on all its nodes.
     :ivar nodes: where it has resources: how many GPUs, and their positions in gres.conf, None where those are not told.
     :ivar ends: when its time is over at the latest.
+    :ivar note: what administrators noted of it.
     """
 
     number: int
@@ -53,6 +54,7 @@ class QueuedJob:
     submitted: float | None
     started: float | None
     ends: float | None
+    note: str = ""
 
     @property
     def waits(self) -> bool:
@@ -187,4 +189,5 @@ def job(row: Mapping[str, Any]) -> QueuedJob:
         _moment(row, "start_time") if has else None,
         # Of a job without a limit Slurm has an end far away.
         None if not has or _is_unlimited(row) else _moment(row, "end_time"),
+        text("admin_comment", REASON_AT_MOST),
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import cpu_ids
@@ -99,6 +100,23 @@ def is_open(node: Mapping[str, Any]) -> bool:
     return bool(node["in_service"]) and not node["drained"] and not is_closed
 
 
+def unfenced(node: Mapping[str, Any], gpus: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The GPUs of a node whose verdict is fatal and that users' jobs can get all the same.
+
+    :param node: with `fenced`, see `cluster.fenced`.
+    :param gpus: all of the node, with `verdict` and `minor`, which is None for one that NVML does not list any more.
+    """
+    if not is_open(node):
+        return []
+    rows, fenced = list(gpus), list(node.get("fenced") or ())
+    # A fenced GPU that NVML does not list has a minor that no other GPU of the node has.
+    listed = {row["minor"] for row in rows} - {None}
+    gone_fenced = len([minor for minor in fenced if minor not in listed])
+    fatal = [row for row in rows if row["verdict"] == FATAL]
+    gone = [row for row in fatal if row["minor"] is None]
+    return [row for row in fatal if row["minor"] in listed - set(fenced)] + gone[gone_fenced:]
+
+
 def parse(line: str) -> dict[str, Any] | None:
     """A node from its line of `scontrol -o show node`; None where the line tells of none."""
     name = re.match(r"NodeName=(\S+)", line)
@@ -149,6 +167,7 @@ def parse(line: str) -> dict[str, Any] | None:
         "takes_jobs": takes_jobs,
         "gpus_free": max(min(gpus_left, free_cpus), 0) if takes_jobs else 0,
         "gpus_held": 0,
+        "fenced": [],
     }
 
 
@@ -210,5 +229,6 @@ def configured(path: str) -> dict[str, dict[str, Any]]:
                 "takes_jobs": False,
                 "gpus_free": 0,
                 "gpus_held": 0,
+                "fenced": [],
             }
     return found

@@ -37,6 +37,7 @@ SETTINGS = "/etc/baremetal-gpu/backup.json"
 PROGRAM = "/usr/libexec/baremetal-gpu/backup"
 UNIT = "baremetal-gpu-backup"
 METRICS = "baremetal_gpu_backup.prom"
+RECONCILER = "baremetal-gpu-reconciler.service"
 PORTAL = "/var/lib/baremetal-gpu-portal"
 _PATH = re.compile(r"(?:/[A-Za-z0-9._-]+)+", re.ASCII)
 _CALENDAR = re.compile(r"[A-Za-z0-9*,./:~ -]{1,60}", re.ASCII)
@@ -68,7 +69,9 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
     controllers = list(groups.get("slurm_controllers", ()))
     # A second controller has the same directory.
     if controllers[:1] == [host]:
-        found.append(_part("slurm", [params["slurm_state"]], "slurm", ["slurmctld.service"], ["slurmctld"]))
+        # The reconciler keeps what it knows there.
+        units = ["slurmctld.service", RECONCILER]
+        found.append(_part("slurm", [params["slurm_state"]], "slurm", units, ["slurmctld"]))
     if is_in("slurm_databases"):
         database = _part("slurm_accounting", [], "", ["slurmdbd.service"], ["slurmdbd", "mariadb-server"])
         found.append({**database, "mariadb": str(params["slurm_database"])})
@@ -85,9 +88,8 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
             found.append({**_part("passwords", []), "people": people})
     if is_in("registries"):
         found.append(_part("registry", ["/etc/baremetal-gpu/registry/htpasswd"]))
-    if is_in("gpu_reconcilers"):
-        unit = "baremetal-gpu-reconciler.service"
-        found.append(_part("gpu_reconciler", ["/var/lib/baremetal-gpu/reconciler"], "", [unit]))
+    if is_in("gpu_reconcilers", "slurm_controllers"):
+        found.append(_part("gpu_reconciler", ["/var/lib/baremetal-gpu/reconciler"], "", [RECONCILER]))
     if is_in("zookeeper"):
         path, unit = str(params["zookeeper_data"]), "zookeeper.service"
         zookeeper = _part("zookeeper", [path], "zookeeper", [unit])

@@ -9,7 +9,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy
@@ -17,6 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import fence
 
 Params = Mapping[str, Any]
 
@@ -51,13 +52,15 @@ ROOT_OWNS = {"owner": "root", "group": "root"}
 class Publishing:
     """Where the agent publishes its verdicts, and as whom.
 
-    :ivar servers: host:port of each server of ZooKeeper; none if the agent does not publish.
+    :ivar servers: host:port of each server of ZooKeeper; none if the agent does not publish there.
     :ivar login: user, password, former_user and former_password; empty texts where there is none.
+    :ivar controllers: host:port of slurmctld's hosts; none if they do not hear the agent.
     """
 
     servers: tuple[str, ...]
     path: str
     login: Mapping[str, str]
+    controllers: tuple[str, ...] = ()
 
     @property
     def logs_in(self) -> bool:
@@ -73,6 +76,8 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Mapping[str, Any]) 
     says of ZooKeeper. `zookeeper` (host:port of the site's servers) and `secrets` (password by user) are read only for
     a host that publishes in the site's own ZooKeeper, and may be empty until the tasks have read them.
 
+    `groups` and `hostvars` are those of the inventory.
+
     Part `uses_site`: whether the tasks have to read those two.
     """
     parts = {"uses_site": False}
@@ -83,6 +88,8 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Mapping[str, Any]) 
         return Plan(problems=(_reconciler_elsewhere(peers),), parts=parts)
     parts["uses_site"] = of_site
     publishing = _of_site(params, peers) if of_site else _of_params(params)
+    controllers = fence.addresses(peers["host"], peers["groups"], peers["hostvars"])
+    publishing = replace(publishing, controllers=tuple(controllers))
     problems = tuple(_problems(params, publishing))
     return Plan({} if problems else _present(params, publishing), problems, parts)
 
@@ -278,7 +285,7 @@ def _program_files(params: Params, publishing: Publishing, obeys: bool) -> list[
         program=PROGRAM,
         textfile_directory=params["textfile_directory"],
         textfile=_textfile(params),
-        networked=bool(publishing.servers or params["metrics_port"]),
+        networked=bool(publishing.servers or publishing.controllers or params["metrics_port"]),
         kernel_log=params["kernel_log"],
     )
     return [
@@ -318,7 +325,7 @@ def _config(params: Params, publishing: Publishing, obeys: bool) -> Document:
             "path": publishing.path,
             "credentials": CREDENTIALS if publishing.logs_in else None,
             "session_s": params["zookeeper_session_timeout"],
-            "silent_s": max(90, params["interval"] * 4 + params["first_look_timeout"]),
+            "silent_s": _silent_s(params),
         }
         config["mesos"] = {
             "unit": params["mesos_unit"],
@@ -327,9 +334,16 @@ def _config(params: Params, publishing: Publishing, obeys: bool) -> Document:
             "url": params["mesos_url"],
             "ca_file": params["mesos_ca_file"] or None,
         }
+    if publishing.controllers:
+        config["slurm"] = {"controllers": publishing.controllers, "host": params["host"], "silent_s": _silent_s(params)}
     if obeys:
         config["orders"] = params["orders"]
     return config
+
+
+def _silent_s(params: Params) -> int:
+    """Seconds without a word of the agent's loop after which its verdict is no more told."""
+    return int(max(90, params["interval"] * 4 + params["first_look_timeout"]))
 
 
 def _credentials(publishing: Publishing) -> Document:

@@ -44,14 +44,19 @@ PAIRS = (
     ("mesos_principal", "mesos_secret"),
 )
 METRICS_FILE = "baremetal_gpu_reconciler.prom"
+# In the directory in which slurmctld saves the state of the cluster.
+STATE_NAME = "gpuops"
+SLURM_STATE = "/var/lib/slurm/slurmctld"
 MIB = 1048576
 
 
 def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
     """The plan of the role.
 
-    Peers: `host` is this one's name in the inventory; `mesos_masters` are hosts, and `slurm_hosts` those that have
-    the commands of Slurm; `publishers` are the hosts of the groups mesos_agents and slurm_nodes; `publisher_hosts`
+    Peers: `host` is this one's name in the inventory; `in_slurm` tells whether it is a host of slurmctld, whose
+    reconciler hears the nodes itself and keeps all in Slurm's state directory, without ZooKeeper; `slurm_state` is that
+    directory, empty where it was not read; `mesos_masters` are hosts, and `slurm_hosts` those that have the commands of
+    Slurm; `publishers` are the hosts of the groups mesos_agents and slurm_nodes; `publisher_hosts`
     and `publisher_hostnames` have the gpu_agent_host and the mesos_agent_hostname of each, empty by default.
     `zookeeper` (host:port) and `masters` (URLs) are the site's own; `tls` and `authentication` are the modes of its
     masters; `operator_user` and `operator_password` are the login of their operator; `authority` is the text of
@@ -61,9 +66,15 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
     Parts: `makes_logins` tells whether the logins for the site's own ZooKeeper are made, and `is_operator` whether
     the reconciler logs in to the masters as the site's operator.
     """
-    parts = {"makes_logins": _makes_logins(params), "is_operator": _is_operator(params, peers)}
+    uses_zookeeper = not peers["in_slurm"]
+    parts = {
+        "makes_logins": uses_zookeeper and _makes_logins(params),
+        "is_operator": uses_zookeeper and _is_operator(params, peers),
+    }
     if params["state"] == "absent":
         return Plan(_absent(), parts=parts)
+    if peers["in_slurm"]:
+        return _plan_in_slurm(params, peers, parts)
     config = _config(params, peers)
     logins, login_problems = _host_logins(params, peers)
     problems = (
@@ -74,6 +85,26 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
         *textfile.directory_problems("gpu_reconciler_metrics_directory", params["metrics_directory"]),
     )
     return Plan({} if problems else _present(params, peers, config, logins), problems, parts)
+
+
+def _plan_in_slurm(params: Params, peers: Peers, parts: Mapping[str, bool]) -> Plan:
+    directory = f"{peers['slurm_state'] or SLURM_STATE}/{STATE_NAME}"
+    config = {
+        "scheduler": "slurm",
+        "state_directory": directory,
+        "port": params["port"],
+        **_common_config(params, "act"),
+    }
+    problems = (
+        *_config_problems(config),
+        *textfile.directory_problems("gpu_reconciler_metrics_directory", params["metrics_directory"]),
+    )
+    absent = [{"path": path, "state": "absent"} for path in (CREDENTIALS, LOGINS, AUTHORITY)]
+    document = {
+        "files": [*_files(params, config), _unit_file(params, directory.rpartition("/")[0]), *absent],
+        "units": [_unit([PROGRAM, CONFIG, UNIT_PATH])],
+    }
+    return Plan({} if problems else document, problems, dict(parts))
 
 
 def _is_slurm(params: Params, peers: Peers) -> bool:
@@ -200,13 +231,20 @@ def _config(params: Params, peers: Peers) -> Document:
         "credentials": CREDENTIALS,
         "logins": LOGINS if _logs_in(params) else None,
         "ca_file": AUTHORITY if _has_authority(params, peers) else params["ca_file"] or None,
+        "session_s": params["zookeeper_session_timeout"],
+        **_common_config(params, "dry-run"),
+    }
+
+
+def _common_config(params: Params, auto: str) -> Document:
+    """What the file has in any case. `auto` is the mode that auto stands for."""
+    return {
         "journal_bytes": params["journal_size"] * MIB,
         "journal_files": params["journal_files"],
         **({"metrics": _metrics(params)} if params["metrics_directory"] else {}),
         "poll_s": params["poll"],
         "request_timeout_s": params["request_timeout"],
-        "session_s": params["zookeeper_session_timeout"],
-        "policy": {**params["policy"], "mode": params["mode"]},
+        "policy": {**params["policy"], "mode": auto if params["mode"] == "auto" else params["mode"]},
     }
 
 
@@ -246,46 +284,48 @@ def _present(params: Params, peers: Peers, config: Document, logins: Mapping[str
     return {
         "packages": [{"name": params["package"], "state": "present"}] if params["package"] else [],
         "files": [
-            {"path": "/usr/libexec/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
-            {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
-            *textfile.directory(params["metrics_directory"]),
-            {"path": PROGRAM, "content": bundle("reconciler.command"), "mode": "0755", **ROOT_OWNS},
-            {"path": COMMAND, "state": "link", "src": PROGRAM},
-            {
-                "path": CONFIG,
-                "content": f"{json.dumps(config, indent=2, sort_keys=True)}\n",
-                "mode": "0644",
-                **ROOT_OWNS,
-            },
+            *_files(params, config),
             # The secrets are in files of their own, which only the reconciler can read.
             _secret_file(CREDENTIALS, _credentials(params, peers)),
             _secret_file(LOGINS, logins),
-            {
-                "path": UNIT_PATH,
-                "content": render(
-                    ROLE,
-                    f"{UNIT}.j2",
-                    python=params["python"],
-                    program=PROGRAM,
-                    metrics_directory=params["metrics_directory"],
-                    metrics=_metrics(params),
-                ),
-                "mode": "0644",
-                **ROOT_OWNS,
-            },
+            _unit_file(params),
             {"path": AUTHORITY, "content": peers["authority"], "mode": "0644", **ROOT_OWNS}
             if _has_authority(params, peers)
             else {"path": AUTHORITY, "state": "absent"},
         ],
-        "units": [
-            {
-                "name": UNIT,
-                "enabled": True,
-                "state": "started",
-                "restart_on": [PROGRAM, CONFIG, CREDENTIALS, AUTHORITY, UNIT_PATH],
-            }
-        ],
+        "units": [_unit([PROGRAM, CONFIG, CREDENTIALS, AUTHORITY, UNIT_PATH])],
     }
+
+
+def _unit(restart_on: list[str]) -> Document:
+    return {"name": UNIT, "enabled": True, "state": "started", "restart_on": restart_on}
+
+
+def _unit_file(params: Params, slurm_state: str = "") -> Document:
+    """:param slurm_state: the directory of slurmctld, where all is kept there; empty with ZooKeeper."""
+    unit = render(
+        ROLE,
+        f"{UNIT}.j2",
+        python=params["python"],
+        program=PROGRAM,
+        metrics_directory=params["metrics_directory"],
+        metrics=_metrics(params),
+        slurm_state=slurm_state,
+    )
+    return {"path": UNIT_PATH, "content": unit, "mode": "0644", **ROOT_OWNS}
+
+
+def _files(params: Params, config: Document) -> list[Document]:
+    """The program and its settings."""
+    settings = f"{json.dumps(config, indent=2, sort_keys=True)}\n"
+    return [
+        {"path": "/usr/libexec/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+        {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+        *textfile.directory(params["metrics_directory"]),
+        {"path": PROGRAM, "content": bundle("reconciler.command"), "mode": "0755", **ROOT_OWNS},
+        {"path": COMMAND, "state": "link", "src": PROGRAM},
+        {"path": CONFIG, "content": settings, "mode": "0644", **ROOT_OWNS},
+    ]
 
 
 def _secret_file(path: str, content: Mapping[str, str]) -> Document:

@@ -20,6 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import wrong
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, units
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import address_of
 
 ROLE = "slurm_node"
 HEAD = conf.HEAD.format(role=ROLE)
@@ -111,7 +112,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :return: With the part `programs`, the document of what slurm.conf names: it has to be there before slurmd reads it;
         and `is_behind`, whether slurmd runs with an older configuration.
     """
-    controllers = ",".join(_address(name, peers["hostvars"][name]) for name in peers["controllers"])
+    controllers = ",".join(address_of(name, peers["hostvars"][name]) for name in peers["controllers"])
     options = shlex.join(["--conf-server", controllers, *map(str, params["options"])])
     content = f"{HEAD}SLURMD_OPTIONS='{options}'\n"
     # Before the package, which starts slurmd at once.
@@ -208,32 +209,34 @@ def _images(params: Mapping[str, Any]) -> list[Document]:
     ]
 
 
-def _address(name: str, variables: Mapping[str, Any]) -> str:
-    """The address of a controller, which is not part of every run."""
-    published = variables.get("slurm_common_host") or {}
-    given = (published.get("address"), variables.get("slurm_common_address"), variables.get("ansible_host"))
-    return str(next(filter(None, given), name))
-
-
 def programs(params: Mapping[str, Any]) -> Document:
     """The Prolog, the TaskProlog, the Epilog, the HealthCheckProgram and what starts containers.
 
     They are on every node, because slurm.conf is the same on all.
     """
+    node = shlex.quote(str(params["node"]))
     options = "" if params["kill_left"] else " --keep-left"
     options += " --fail-if-unclean" if params["drain_unclean"] else ""
     scripts = {
         conf.PROLOG: render(ROLE, "slurm-prolog.j2", program=conf.PROGRAM, partition=PARTITION),
         conf.TASK_PROLOG: render(ROLE, "slurm-task-prolog.j2", directory=DIRECTORY, exit_code=conf.REFUSED),
         conf.EPILOG: render(
-            ROLE, "slurm-epilog.j2", program=conf.PROGRAM, partition=PARTITION, options=options, unclean=UNCLEAN
+            ROLE,
+            "slurm-epilog.j2",
+            program=conf.PROGRAM,
+            partition=PARTITION,
+            options=options,
+            unclean=UNCLEAN,
+            directory=DIRECTORY,
+            health_check=conf.HEALTH_CHECK,
+            node=node,
         ),
         conf.CONTAINER: render(ROLE, "slurm-container.j2", program=conf.PROGRAM, directory=CONTAINERS),
         conf.HEALTH_CHECK: render(
             ROLE,
             "slurm-health-check.j2",
             program=conf.PROGRAM,
-            node=shlex.quote(str(params["node"])),
+            node=node,
             grace_s=int(params["health_grace"]),
         ),
     }
@@ -241,7 +244,7 @@ def programs(params: Mapping[str, Any]) -> Document:
     return {
         "files": [
             {"path": conf.PROGRAM.rpartition("/")[0], "state": "directory", **owned},
-            {"path": conf.PROGRAM, "content": bundle("slurm.command"), **owned},
+            {"path": conf.PROGRAM, "content": bundle("slurm.command", site=False), **owned},
             *({"path": path, "content": content, **owned} for path, content in scripts.items()),
         ]
     }

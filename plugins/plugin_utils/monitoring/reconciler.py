@@ -23,7 +23,8 @@ ALERTS = (
         "No reconciler leads, so no GPU is fenced and none comes back.",
         "reconciler: none leads",
         "gpuops_reconciler_leader is 0 everywhere or has no series.",
-        "See `sudo gpuops-reconciler status` on its hosts, and whether they reach ZooKeeper.",
+        "See `systemctl status baremetal-gpu-reconciler` and `sudo gpuops-reconciler status` on its hosts, and on "
+        "Mesos whether they reach ZooKeeper.",
         "5m",
     ),
     Alert(
@@ -61,7 +62,7 @@ ALERTS = (
         "ReconcilerProblems",
         "max(gpuops_reconciler_problems) > 0",
         "ticket",
-        "The reconciler cannot do its work for a host: what ZooKeeper or the scheduler refuses, or malformed input.",
+        "The reconciler cannot do its work for a host: what the scheduler or ZooKeeper refuses, or malformed input.",
         "reconciler: it has problems",
         "{{ $value }} problems have lasted for a quarter of an hour.",
         "Do what `sudo gpuops-reconciler status` says of each problem.",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, NUMBERS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert
 
 _DOWN = r"(DOWN|ERROR|UNKNOWN)[*]?([+].*)?|.*[+](NOT_RESPONDING|FAIL)([+].*)?"
@@ -15,9 +16,13 @@ _STATE = (
 )
 
 
+def _host(by_node: str) -> str:
+    return f'label_replace({by_node}, "host", "$1", "node", "(.+)")'
+
+
 def _nodes(state: str) -> str:
     by_node = f'max by (node) (slurm_node_info{{state=~"{state}"}}) == 1'
-    return f'label_replace({by_node}, "host", "$1", "node", "(.+)")'
+    return _host(by_node)
 
 
 ALERTS = (
@@ -80,7 +85,7 @@ ALERTS = (
     ),
     Alert(
         "SlurmHolderStuck",
-        'label_replace(max by (node, reason) (slurm_holder_stuck) == 1, "host", "$1", "node", "(.+)")',
+        _host("max by (node, reason) (slurm_holder_stuck) == 1"),
         "ticket",
         "The job that is to keep a bad GPU out of service does not start, such as for a limit of its account. The node "
         "takes no jobs meanwhile, and its good GPUs are idle.",
@@ -88,5 +93,19 @@ ALERTS = (
         "{{ $value }} job of the reconciler waits for {{ $labels.reason }}.",
         "Run `gpuops up --tags slurm`, which gives these jobs an account and a QOS that no limit reaches.",
         "2m",
+    ),
+    Alert(
+        "SlurmGpuNotFenced",
+        f"count by (host) (gpu_health_status == {NUMBERS[FATAL]}) > on (host) "
+        f"{_host('max by (node) (slurm_node_fenced_gpus)')} "
+        f"and on (host) {_host('max by (node) (slurm_node_available) == 1')}",
+        "page",
+        "Jobs can get a fatal GPU: the reconciler has not fenced it, and the health check of slurmd, which "
+        "waits for 5 minutes, has not drained the node. The Prolog refuses each job that gets the GPU.",
+        "{{ $labels.host }}: Slurm still gives a fatal GPU to jobs",
+        "{{ $value }} GPUs are fatal, which is more than are fenced, and the node takes jobs.",
+        "Run `gpuops drain {{ $labels.host }}`; `sudo gpuops-reconciler status` on the controller says why the GPU is "
+        "not fenced.",
+        "7m",
     ),
 )

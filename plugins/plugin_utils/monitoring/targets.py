@@ -19,13 +19,13 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import GPU_ABSENT, GPU_PRESENT, STAGES
 
-# What is on a host, by its group: rules read these labels.
+# What is on a host, by its groups: rules read these labels.
 ROLE_LABELS = {
-    "slurm_controller": "slurm_controllers",
-    "reconciler": "gpu_reconcilers",
-    "zookeeper": "zookeeper",
-    "log_host": "log_hosts",
-    "portal": "portals",
+    "slurm_controller": ("slurm_controllers",),
+    "reconciler": ("gpu_reconcilers", "slurm_controllers"),
+    "zookeeper": ("zookeeper",),
+    "log_host": ("log_hosts",),
+    "portal": ("portals",),
 }
 # The groups that say what a host is for.
 ROLE_GROUPS = tuple(
@@ -51,6 +51,7 @@ class Host:
     port: int
     labels: Any
     groups: tuple[str, ...]
+    has_reconciler: bool = True
 
 
 def host_of(name: str, variables: Mapping[str, Any], groups: Mapping[str, Iterable[str]], port: int = 0) -> Host:
@@ -65,6 +66,7 @@ def host_of(name: str, variables: Mapping[str, Any], groups: Mapping[str, Iterab
         port or (listen[1] if listen else 0),
         built_in(variables.get("prometheus_labels") or {}),
         tuple(group for group in ROLE_GROUPS if name in groups.get(group, ())),
+        variables.get("gpu_reconciler_state", "present") == "present",
     )
 
 
@@ -74,8 +76,10 @@ def entry(host: Host) -> dict[str, Any]:
         "host": host.name,
         **{str(key): str(value) for key, value in host.labels.items()},
         **({"role": ",".join(host.groups)} if host.groups else {}),
-        **{label: "yes" for label, group in ROLE_LABELS.items() if group in host.groups},
+        **{label: "yes" for label, groups in ROLE_LABELS.items() if set(groups) & set(host.groups)},
     }
+    if not host.has_reconciler:
+        labels.pop("reconciler", None)
     return {"targets": [target(host.address, host.port)], "labels": labels}
 
 

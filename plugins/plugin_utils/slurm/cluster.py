@@ -666,3 +666,10 @@ def _partitions(
             )
         )
     return tuple(found), problems
+
+
+def address_of(name: str, variables: Mapping[str, Any]) -> str:
+    """The address of a host of the cluster, which is not part of every run."""
+    published = variables.get("slurm_common_host") or {}
+    given = (published.get("address"), variables.get("slurm_common_address"), variables.get("ansible_host"))
+    return str(next(filter(None, given), name))

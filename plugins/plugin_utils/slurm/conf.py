@@ -122,8 +122,9 @@ def settings(
         "SelectTypeParameters": "CR_Core_Memory",
         "SchedulerType": "sched/backfill",
         # Jobs start in passes over the whole queue, highest priority first. Started as it is submitted, a job could
-        # have a GPU that became free this moment and that an operator's job waits for.
-        "SchedulerParameters": "defer",
+        # have a GPU that became free this moment and that an operator's job waits for. By default Slurm leaves three
+        # seconds between two passes, which every job would wait for.
+        "SchedulerParameters": "defer,batch_sched_delay=1",
         "PriorityType": "priority/multifactor",
         # A node comes back by itself after silence and after a boot that nobody asked for, such as a loss of power. One
         # that somebody drained does not.

@@ -165,13 +165,15 @@ def test_three_addresses_and_a_list_of_users_are_a_whole_cluster(bench, make):
         "gpu1": "192.0.2.31",
         "gpu2": "192.0.2.32",
     }
-    once = ("nfs_servers", "portals", "registries", "prometheus_servers", "log_hosts", "zookeeper", "gpu_reconcilers")
+    once = ("nfs_servers", "portals", "registries", "prometheus_servers", "log_hosts")
     for group in (*once, "slurm_controllers", "slurm_databases", "slurm_logins", "backup_hosts"):
         assert content[group]["hosts"] == ["head1"], group
+    # What keeps jobs off faulty GPUs comes with Slurm.
+    assert not {"zookeeper", "gpu_reconcilers"} & set(content)
     assert content["slurm_nodes"]["children"] == content["registry_clients"]["children"] == ["gpu_nodes"]
     assert content["user_software_hosts"] == {"hosts": ["head1"], "children": ["gpu_nodes"]}
     head = hosts["head1"]
-    assert (head["cluster_homes"], head["gpu_reconciler_mode"]) == ("nfs", "act")
+    assert head["cluster_homes"] == "nfs"
     # What needs no DNS.
     assert (head["portal_name"], head["portal_check_names"]) == ("portal.cluster.internal", False)
     assert head["registry_name"] == "192.0.2.11"

@@ -101,6 +101,7 @@ def site(**slurm: Any) -> dict[str, Any]:
             "jobs": [],
             "waiting_total": 0,
             "held": [],
+            "unfenced": [],
             "problem": None,
             **slurm,
         },
@@ -247,6 +248,12 @@ def test_a_job_on_a_bad_gpu_and_one_that_does_not_compute_say_so() -> None:
     assert "    GPU 2 of n2 is out of order: xid_fatal" in said
     assert "    no process on its GPUs" in said
     assert "    completing" in said
+
+
+def test_a_fatal_gpu_that_jobs_can_still_get_is_told_before_all_else() -> None:
+    open_one = {"cause": "n2: GPU 2 is fatal and not fenced", "remedy": "close the node with `gpuops drain n2`"}
+    lines = text(site(unfenced=[open_one]))
+    assert lines[1:3] == [open_one["cause"], f"remedy: {open_one['remedy']}"]
 
 
 def test_only_one_users_jobs_are_listed_and_all_are_counted() -> None:

@@ -555,13 +555,37 @@ def test_a_gpu_that_the_reconciler_holds_is_nobodys():
     gpu = bad["ansible_facts"]["gpu"]
     gpu["health"]["devices"][0] |= {"verdict": "fatal", "reasons": [{**REASON, "verdict": "fatal"}]}
     holder = {**SLURM_JOB, "id": "13", "user": "slurm", "partition": "gpuops", "holder": True}
-    document = of_slurm(bad, jobs=[holder])
+    document = of_slurm(bad, jobs=[holder], nodes=[{**SLURM["nodes"][0], "fenced": [1]}, SLURM["nodes"][1]])
+    assert (document["slurm"]["state"], document["slurm"]["unfenced"]) == ("ok", [])
     uuid = gpu["devices"][0]["uuid"]
     assert document["leases"] == []
     assert document["slurm"]["jobs"] == []
     assert document["slurm"]["held"] == [{"host": "g1", "index": 0, "uuid": uuid, "job": "13", "code": "xid_79"}]
     assert "g1 GPU 0 held: out of service, xid_79" in text(document)
     assert "1 of 4 GPUs in use, 1 held" in text(document)
+
+
+@pytest.mark.parametrize("fenced", [[], [0], None, "1", [None, 0]])
+def test_a_fatal_gpu_that_jobs_can_still_get_is_told_with_the_command_that_closes_the_node(fenced):
+    bad = with_minors(verdict="fatal")
+    bad["ansible_facts"]["gpu"]["health"]["devices"][0] |= {
+        "verdict": "fatal",
+        "reasons": [{**REASON, "verdict": "fatal"}],
+    }
+    document = of_slurm(bad, nodes=[{**SLURM["nodes"][0], "fenced": fenced}])
+    assert document["slurm"]["state"] == "fatal"
+    said = text(document)
+    assert "g1: GPU 0 is fatal (xid_79) and not fenced, so Slurm still gives it to jobs" in said
+    assert "`gpuops drain g1`" in said
+    closed = of_slurm(bad, nodes=[{**SLURM["nodes"][0], "fenced": fenced, "takes_jobs": False}])
+    assert closed["slurm"]["unfenced"] == []
+
+
+def test_no_gpu_of_a_host_that_is_fatal_may_be_given_to_jobs():
+    bad = with_minors(verdict="fatal")
+    bad["ansible_facts"]["gpu"]["health"]["reasons"] = [{**REASON, "verdict": "fatal"}]
+    causes = [row["cause"] for row in of_slurm(bad, nodes=[{**SLURM["nodes"][0], "fenced": [1]}])["slurm"]["unfenced"]]
+    assert causes == ["g1: GPU 1 is fatal (xid_79) and not fenced, so Slurm still gives it to jobs"]
 
 
 def test_a_node_of_slurm_that_takes_no_jobs_is_told_with_its_remedy():

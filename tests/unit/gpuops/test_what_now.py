@@ -87,6 +87,22 @@ def test_what_is_left_to_do_is_told_with_the_command_or_the_variable(tmp_path: P
     assert f"keep a copy of {tmp_path}/.secrets" in left
 
 
+@pytest.mark.parametrize(
+    ("group", "mode", "stays"),
+    [
+        ("gpu_reconcilers", "auto", True),
+        ("gpu_reconcilers", "act", False),
+        ("slurm_controllers", "auto", False),
+        ("slurm_controllers", "record", True),
+    ],
+)
+def test_a_site_whose_faulty_gpus_stay_in_service_is_told_so(
+    tmp_path: Path, group: str, mode: str, stays: bool
+) -> None:
+    text = told(tmp_path, (group,), gpu_reconciler_mode=mode)
+    assert ("faulty GPUs stay in service" in text) == stays
+
+
 def test_a_variable_that_is_a_template_is_not_shown_as_a_name(tmp_path: Path) -> None:
     text = told(tmp_path, portal_name="portal.{{ domain }}", registry_tls_path="{{ where }}")
     assert "{{" not in text

@@ -230,8 +230,9 @@ KNOWN = {
     "module_utils/backup/make.py",
     # A home is moved within the directory of the homes, which is root's.
     "module_utils/homes/directories.py",
-    # A lock of root's in /run.
+    # A lock of root's in /run, and one in a directory of root's.
     "module_utils/portal/docker_backend.py",
+    "module_utils/reconciler/file_store.py",
     # A link of root's.
     "module_utils/system/wheel_environment.py",
     # Its standard output.

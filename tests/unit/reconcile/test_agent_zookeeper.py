@@ -19,6 +19,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from kazoo.security import make_acl, make_digest_acl
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import courier
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.zookeeper import Settings, ZooKeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import Failure
@@ -140,7 +141,7 @@ def test_without_a_server_the_agent_goes_on_and_says_so(tmp_path):
 
 
 def test_a_child_that_dies_is_started_again(zookeeper, client, tmp_path, monkeypatch):
-    monkeypatch.setattr(agent_zookeeper, "RESTART_S", 0.0)
+    monkeypatch.setattr(courier, "RESTART_S", 0.0)
     one = ZooKeeper(settings(zookeeper, tmp_path), lambda told: told)
     one.publish({"verdict": "ok"})
     until(lambda: found(client, tmp_path))

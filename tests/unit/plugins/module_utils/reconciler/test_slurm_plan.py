@@ -9,6 +9,7 @@ import random
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.rows import node as read_row
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import FATAL_JOBS, Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.maintenance import reason_before
@@ -128,6 +129,30 @@ def test_a_node_without_a_free_core_is_open_and_holders_get_the_next_one() -> No
     assert one.held()
     one.settle()
     assert one.wrong == []
+
+
+@pytest.mark.parametrize("in_use", [False, True], ids=["held", "waited for"])
+@pytest.mark.parametrize("steps", [1, 2, 20])
+def test_a_reconciler_that_remembers_nothing_opens_no_fence_of_the_one_before_it(steps: int, in_use: bool) -> None:
+    one = world(gpus=2)
+    job = one.submit(2 if in_use else 0)
+    one.schedule()
+    one.fault(1)
+    for _number in range(steps):
+        one.step()
+        one.now += 1.0
+    one.memory = reconcile_memory.empty(NODE)
+    one.session = False
+    before = len(one.calls)
+    for _minute in range(60):
+        one.turn()
+        one.now += 60.0
+    assert set(one.calls[before:]) <= {"guard"}
+    one.session = True
+    one.turn()
+    one.end(job)
+    one.settle()
+    assert (one.held(), one.guards(), one.wrong) == ({1}, {}, [])
 
 
 def test_a_gpu_that_is_well_for_long_enough_is_given_out_again() -> None:

@@ -42,6 +42,13 @@ def test_jobs_wait_with_a_reason_and_have_neither_a_start_nor_an_end(tmp_path: P
     assert [(row["started"], row["ends"], row["nodes"]) for row in jobs.values()] == [(None, None, [])] * 3
 
 
+def test_a_job_that_was_refused_says_where_and_why(tmp_path: Path) -> None:
+    note = "see alice; gpuops: refused by gpu1: GPU-1 is out of order (xid_fatal); thanks"
+    jobs = [{**job, "admin_comment": note} if job["job_id"] == 14 else job for job in JOBS]
+    (job,) = [row for row in read(tmp_path, jobs)["jobs"] if row["id"] == "14"]
+    assert job["waits_for"].endswith("; refused by gpu1: GPU-1 is out of order (xid_fatal)")
+
+
 def test_a_holder_is_told_from_jobs_of_people(tmp_path: Path) -> None:
     holders = [row["id"] for row in read(tmp_path)["jobs"] if row["holder"]]
     assert holders == ["12"]

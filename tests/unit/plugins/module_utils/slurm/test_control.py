@@ -266,6 +266,30 @@ def test_a_job_that_is_signalled_is_told_why_and_keeps_what_others_noted() -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("task", "name", "noted", "kept"),
+    [
+        ({}, "7", "", ""),
+        # The last task of an array has the number of the array.
+        ({"array_job_id": 7, "array_task_id": {"set": True, "number": 3}}, "7_3", "", ""),
+        ({}, "7", "see alice", "see alice; "),
+        ({}, "7", "gpuops: refused by n2: GPU-2; see alice", "see alice; "),
+        ({}, "7", "see alice; gpuops: refused by n2: GPU-2", "see alice; "),
+    ],
+)
+def test_a_job_that_is_refused_is_told_by_which_node_and_keeps_what_others_noted(task, name, noted, kept) -> None:
+    calls = []
+
+    def slurmctld(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        calls.append(argv[1:])
+        row = {"job_id": 7, "job_state": ["RUNNING"], "admin_comment": noted, **task}
+        return 0, json.dumps({"jobs": [row, {**row, "job_id": 8}]}) if argv[0].endswith("squeue") else "", ""
+
+    Slurm(slurmctld).refuse(7, "n1", "GPU-1 is out of order (xid_fatal)")
+    text = f"admincomment={kept}gpuops: refused by n1: GPU-1 is out of order (xid_fatal)"
+    assert calls[1:] == [["update", f"jobid={name}", text]]
+
+
 def test_only_a_batch_job_that_its_user_lets_can_be_queued_again() -> None:
     jobs = [
         job(1, "n1", "gpu:a100:1(IDX:0)", requeue=True, batch_flag=True),

@@ -82,7 +82,7 @@ def test_a_healthy_node_asks_slurmctld_nothing(node: Node) -> None:
     assert node.check() == {}
 
 
-@pytest.mark.parametrize(("since", "grace", "drains"), [(200, 300, 0), (200, 100, 1), (-50, 0, 0)])
+@pytest.mark.parametrize(("since", "grace", "drains"), [(200, 300, 0), (200, 100, 1), (1, 0, 1), (-50, 0, 0)])
 def test_a_fault_has_to_last_for_longer_than_the_grace_period(node: Node, since, grace, drains) -> None:
     node.fails(0, since=since)
     node.check(grace)

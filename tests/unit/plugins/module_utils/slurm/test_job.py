@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import command, epilog, left, prolog, settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.job import Job, of_environment
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.notes import Notes
 from tests.unit.plugins.module_utils.slurm.test_gpus import XID, Host, part
@@ -236,7 +238,7 @@ def test_names_that_a_user_chooses_are_not_looked_at() -> None:
 def test_a_fault_of_the_program_is_logged_and_fails_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[tuple[dict[str, Any], bool]] = []
     monkeypatch.setattr(command, "log", lambda told, is_warning: lines.append((told, is_warning)))
-    monkeypatch.setattr(command.prolog, "prolog", lambda job: ctypes.c_int("no number"))  # type: ignore[arg-type]
+    monkeypatch.setattr(prolog, "prolog", lambda job: ctypes.c_int("no number"))  # type: ignore[arg-type]
     monkeypatch.setattr(command.os, "environ", ENVIRONMENT)
     assert command.main(["prolog"]) == 0
     ((told, is_warning),) = lines
@@ -244,10 +246,30 @@ def test_a_fault_of_the_program_is_logged_and_fails_no_job(monkeypatch: pytest.M
     assert is_warning
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_refused_job_has_a_note_and_is_refused_without_slurmctld_too(monkeypatch: pytest.MonkeyPatch, fails) -> None:
+    lines: list[dict[str, Any]] = []
+    notes: list[tuple[int, str, str]] = []
+
+    def refuse(self: Slurm, *given: Any) -> None:
+        if fails:
+            raise CallFailed("squeue --json: no answer", "")
+        notes.append(given)
+
+    monkeypatch.setattr(command, "log", lambda told, is_warning: lines.append(told))
+    monkeypatch.setattr(prolog, "prolog", lambda job: {"verdict": "fatal", "refused": {"GPU-1": ["xid_fatal"]}})
+    monkeypatch.setattr(Slurm, "refuse", refuse)
+    monkeypatch.setattr(command.os, "environ", ENVIRONMENT)
+    assert command.main(["prolog"]) == 0
+    assert notes == ([] if fails else [(17, "n1", "GPU-1 is out of order (xid_fatal)")])
+    assert lines[0]["refused"] == {"GPU-1": ["xid_fatal"]}
+    assert ("not_noted" in lines[0]) == fails
+
+
 @pytest.mark.parametrize(("words", "code"), [(["epilog"], 0), (["epilog", "--fail-if-unclean"], command.UNCLEAN)])
 def test_an_epilog_fails_only_where_it_was_asked_to(monkeypatch: pytest.MonkeyPatch, words: list[str], code: int):
     monkeypatch.setattr(command, "log", lambda told, is_warning: None)
-    monkeypatch.setattr(command.epilog, "epilog", lambda job, kill: {"left": ["1 x"], "unclean": True})
+    monkeypatch.setattr(epilog, "epilog", lambda job, kill: {"left": ["1 x"], "unclean": True})
     monkeypatch.setattr(command.os, "environ", ENVIRONMENT)
     assert command.main(words) == code
 

@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +123,7 @@ def test_a_process_is_ended(sleeper) -> None:
 def test_who_has_the_pid_of_a_process_that_is_gone_is_left_alone(sleeper) -> None:
     found = left.look(sleeper.pid)
     assert found is not None
-    assert left.end([replace(found, started="1")]) == []
+    assert left.end([found._replace(started="1")]) == []
     assert sleeper.poll() is None
 
 

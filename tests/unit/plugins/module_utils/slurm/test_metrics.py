@@ -98,6 +98,18 @@ def test_a_holder_that_does_not_start_has_a_series_and_one_that_waits_for_a_gpu_
     assert site.rows("slurm_holder_stuck") == [({"node": "gpu1", "reason": "QOSMaxWallDurationPerJobLimit"}, 1.0)]
 
 
+def test_a_gpu_that_a_holder_has_or_gets_next_is_fenced(site: Site) -> None:
+    def fenced(*jobs: dict[str, Any]) -> dict[str, float]:
+        site.answers.jobs = list(jobs)
+        return {labels["node"]: value for labels, value in site.rows("slurm_node_fenced_gpus")}
+
+    has, stuck = JOBS[2], {**STUCK, "name": "gpuops-hold-1"}
+    assert fenced() == {"gpu1": 0.0, "gpu2": 0.0}
+    assert fenced(has) == {"gpu1": 1.0, "gpu2": 0.0}
+    assert fenced(has, stuck) == {"gpu1": 1.0, "gpu2": 0.0}
+    assert fenced(has, {**stuck, "state_reason": "Dependency"}) == {"gpu1": 2.0, "gpu2": 0.0}
+
+
 def test_a_reason_that_breaks_lines_is_one_line_of_bounded_length(site: Site) -> None:
     found = cluster.count(site.slurm)
     found["nodes"][1]["reason"] = 'a"\n\\' * 200

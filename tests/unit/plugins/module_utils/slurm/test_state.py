@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,3 +91,35 @@ def test_the_candidate_is_what_apt_would_install_as_far_as_it_has_read_its_sourc
     lists.mkdir(parents=True)
     (lists / "deb.example_dists_trixie_main_binary-amd64_Packages").touch()
     assert node.candidate_version(str(tmp_path), lambda _argv: (0, "")) == ""
+
+
+OPEN = {"in_service": True, "drained": False, "takes_jobs": True, "state": "MIXED"}
+
+
+def gpus(**verdicts: str) -> list[dict[str, Any]]:
+    """A GPU for each name. That of m0 is the minor 0; any other is gone."""
+    return [
+        {"name": name, "minor": int(name[1:]) if name[0] == "m" else None, "verdict": verdict}
+        for name, verdict in verdicts.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "fenced", "verdicts", "found"),
+    [
+        ({}, [], {"m0": "ok", "m1": "fatal"}, ["m1"]),
+        ({}, [1], {"m0": "ok", "m1": "fatal"}, []),
+        ({}, [0], {"m0": "ok", "m1": "fatal"}, ["m1"]),
+        ({}, [], {"m0": "degraded", "m1": "unknown"}, []),
+        # One that has gone has no minor any more; the holder knows it from gres.conf.
+        ({}, [1], {"m0": "ok", "gone": "fatal"}, []),
+        ({}, [0], {"m0": "fatal", "gone": "fatal"}, ["gone"]),
+        ({}, [1], {"m0": "ok", "gone": "fatal", "lost": "fatal"}, ["lost"]),
+        ({"takes_jobs": False}, [], {"m0": "fatal"}, []),
+        ({"drained": True}, [], {"m0": "fatal"}, []),
+        ({"in_service": False}, [], {"m0": "fatal"}, []),
+    ],
+)
+def test_a_fatal_gpu_that_jobs_can_get_is_not_fenced(more, fenced, verdicts, found) -> None:
+    rows = state.unfenced({**OPEN, "fenced": fenced, **more}, gpus(**verdicts))
+    assert [row["name"] for row in rows] == found

@@ -39,7 +39,17 @@ def named(found: Plan) -> dict[str, dict[str, Any]]:
 def test_a_head_has_what_its_groups_know() -> None:
     names = ("slurm_controllers", "slurm_databases", "portals", "registries", "ceph_mons")
     found = named(plan(groups={name: ["head1"] for name in names}))
-    assert list(found) == ["slurm", "slurm_accounting", "munge", "portal", "registry", "ceph_mon.head1"]
+    assert list(found) == [
+        "slurm",
+        "slurm_accounting",
+        "munge",
+        "portal",
+        "registry",
+        "gpu_reconciler",
+        "ceph_mon.head1",
+    ]
+    # What the reconciler has in slurmctld's directory is not written while it is put back.
+    assert found["slurm"]["units"] == ["slurmctld.service", "baremetal-gpu-reconciler.service"]
     assert found["slurm_accounting"]["mariadb"] == "slurm_acct_db"
     # Its database is copied through SQLite; beside it is uids.json.
     assert found["portal"]["sqlite"] == ["/var/lib/baremetal-gpu-portal/jupyterhub.sqlite"]
@@ -61,7 +71,7 @@ def test_the_portal_has_the_passwords_of_the_people_in_the_list_alone() -> None:
 def test_what_others_have_too_is_not_needed_and_a_second_controller_has_nothing() -> None:
     three = ["c1", "c2", "c3"]
     found = named(plan("c2", {"zookeeper": three, "ceph_mons": three, "slurm_controllers": ["c1", "c2"]}))
-    assert list(found) == ["munge", "zookeeper", "ceph_mon.c2"]
+    assert list(found) == ["munge", "gpu_reconciler", "zookeeper", "ceph_mon.c2"]
     assert [found[name]["paths"] for name in ("zookeeper", "ceph_mon.c2")] == [[], []]
     assert "other monitors" in found["ceph_mon.c2"]["not_needed"]
 

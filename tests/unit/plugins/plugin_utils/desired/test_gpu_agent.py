@@ -14,7 +14,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.baremetal.gpu.plugins.filter.desired import desired as plan_of
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import command, dcgm
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare as drift
 from ansible_collections.baremetal.gpu.plugins.modules import host_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
@@ -37,6 +37,8 @@ ALONE: dict[str, Any] = {
     "reconciler_paths": [],
     "zookeeper": [],
     "secrets": {},
+    "groups": {},
+    "hostvars": {},
 }
 
 
@@ -53,7 +55,7 @@ def params(peers: dict[str, Any], **given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_the_document_and_the_problems_are_those_of_the_case(name: str) -> None:
     case = CASES[name]
-    plan = desired(params(case["peers"], **case["params"]), {}, case["peers"])
+    plan = desired(params(case["peers"], **case["params"]), {}, {**ALONE, **case["peers"]})
     assert [problem.cause for problem in plan.problems] == case["problems"]
     assert all(problem.remedy for problem in plan.problems)
     assert canonical(plan.desired) == canonical(case.get("desired", {}))
@@ -248,3 +250,65 @@ def test_the_role_has_the_paths_of_the_plan() -> None:
     variables = load_yaml("roles/gpu_agent/vars/main.yml")
     assert variables["__gpu_agent_command"] == gpu_agent.COMMAND
     assert variables["__gpu_agent_credentials"] == gpu_agent.CREDENTIALS
+
+
+SLURM: dict[str, Any] = {
+    "groups": {"slurm_controllers": ["head1", "head2"], "slurm_nodes": ["gpu1"]},
+    "hostvars": {
+        "head1": {"slurm_common_host": {"address": "192.0.2.1"}},
+        "head2": {"ansible_host": "2001:db8::2", "gpu_reconciler_port": 7000},
+    },
+}
+
+
+def config_of(peers: dict[str, Any], **given: Any) -> dict[str, Any]:
+    plan = desired(params(peers, **given), {}, peers)
+    (file,) = (file for file in plan.desired["files"] if file["path"] == gpu_agent.CONFIG)
+    found: dict[str, Any] = json.loads(file["content"])
+    return found
+
+
+def test_a_node_of_slurm_sends_its_verdicts_to_every_host_of_slurmctld() -> None:
+    peers = {**ALONE, **SLURM}
+    assert config_of(peers)["slurm"] == {
+        "controllers": ["192.0.2.1:6821", "[2001:db8::2]:7000"],
+        "host": "gpu1",
+        "silent_s": 150,
+    }
+    unit = next(
+        file["content"]
+        for file in desired(params(peers), {}, peers).desired["files"]
+        if file["path"] == gpu_agent.UNIT_PATH
+    )
+    # It needs the network.
+    assert "PrivateNetwork" not in unit
+
+
+def test_the_settings_that_it_gets_are_those_that_it_takes(tmp_path: Path) -> None:
+    path = tmp_path / "agent.json"
+    path.write_text(json.dumps(config_of({**ALONE, **SLURM})))
+    assert command.read_config(str(path))["slurm"]["host"] == "gpu1"
+
+
+@pytest.mark.parametrize(
+    ("groups", "variables"),
+    [
+        ({"slurm_nodes": []}, {}),
+        ({"slurm_controllers": []}, {}),
+        ({"gpu_reconcilers": ["head1", "head2"]}, {}),
+        # Its reconciler with ZooKeeper has the nodes of all controllers.
+        ({"gpu_reconcilers": ["login1"]}, {}),
+        ({}, {"gpu_reconciler_state": "absent"}),
+        ({}, {"gpu_reconciler_scheduler": "mesos"}),
+    ],
+    ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
+)
+def test_a_host_that_slurmctlds_hosts_do_not_hear_sends_nothing(groups: Any, variables: Any) -> None:
+    hostvars = {name: {**row, **variables} for name, row in {**SLURM["hostvars"], "login1": {}}.items()}
+    peers = {**ALONE, "groups": {**SLURM["groups"], **groups}, "hostvars": hostvars}
+    assert "slurm" not in config_of({**peers, "reconciler_servers": [[]], "reconciler_users": [""]})
+
+
+def test_beside_mesos_the_group_of_its_reconcilers_keeps_no_other_controller_from_hearing() -> None:
+    groups = {**SLURM["groups"], "gpu_reconcilers": ["head1"], "mesos_masters": ["head1"]}
+    assert config_of({**ALONE, **SLURM, "groups": groups})["slurm"]["controllers"] == ["[2001:db8::2]:7000"]

@@ -31,7 +31,8 @@ DEFAULTS = {
 }
 # It is that of node_exporter where the host has one.
 DEFAULTS["metrics_directory"] = ""
-SITE: dict[str, Any] = CASES["site"]["peers"]
+NO_SLURM = {"in_slurm": False, "slurm_state": ""}
+SITE: dict[str, Any] = {**CASES["site"]["peers"], **NO_SLURM}
 GIVEN = {"zookeeper_servers": ["192.0.2.1:2181"], "masters": ["http://192.0.2.1:5050"]}
 LOGIN = {"zookeeper_user": "r", "zookeeper_password": "secret-r"}
 
@@ -50,7 +51,7 @@ def problems(peers: dict[str, Any] = SITE, **given: Any) -> list[dict[str, str]]
 @pytest.mark.parametrize("name", CASES)
 def test_the_document_and_the_problems_are_those_of_the_case(name: str) -> None:
     case = CASES[name]
-    plan = desired({**DEFAULTS, **case["params"]}, {}, case["peers"])
+    plan = desired({**DEFAULTS, **case["params"]}, {}, {**case["peers"], **NO_SLURM})
     assert [str(problem) for problem in plan.problems] == case["problems"]
     assert canonical(plan.desired) == canonical(case.get("desired", {}))
     assert plan.parts == {part: case[part] for part in ("makes_logins", "is_operator")}
@@ -198,3 +199,52 @@ def test_a_reconciler_of_slurm_needs_its_commands() -> None:
     (problem,) = problems({**SLURM, "host": "head2"})
     assert problem["code"] == "no_slurm"
     assert "head2 is to fence the nodes of Slurm, and is neither in slurm_controllers" in problem["cause"]
+
+
+# --- on a host of slurmctld -----------------------------------------------------------------------------------------
+
+IN_SLURM: dict[str, Any] = {**SITE, "in_slurm": True, "slurm_state": "/shared/slurmctld", "mesos_masters": []}
+
+
+def files_of(peers: dict[str, Any], **given: Any) -> dict[str, dict[str, Any]]:
+    plan = desired({**DEFAULTS, **given}, {}, peers)
+    assert not plan.problems
+    return {file["path"]: file for file in plan.desired["files"]}
+
+
+def test_on_a_host_of_slurmctld_it_acts_and_needs_neither_zookeeper_nor_a_package_nor_a_password() -> None:
+    plan = desired(DEFAULTS, {}, IN_SLURM)
+    files = files_of(IN_SLURM)
+    told = json.loads(files[gpu_reconciler.CONFIG]["content"])
+    settings = settings_of(told, "the settings")
+    assert settings.policy.mode == "act"
+    assert (settings.state_directory, settings.port) == ("/shared/slurmctld/gpuops", 6821)
+    assert not {"zookeeper", "credentials", "logins", "masters"} & set(told)
+    assert "packages" not in plan.desired
+    assert plan.parts == {"makes_logins": False, "is_operator": False}
+    # Those of a reconciler with ZooKeeper that was here before.
+    assert {files[path]["state"] for path in (gpu_reconciler.CREDENTIALS, gpu_reconciler.LOGINS)} == {"absent"}
+
+
+def test_its_unit_may_write_the_state_directory_and_waits_for_its_file_system() -> None:
+    unit = files_of(IN_SLURM)[gpu_reconciler.UNIT_PATH]["content"]
+    assert "ReadWritePaths=-/shared/slurmctld\n" in unit
+    assert "RequiresMountsFor=/shared/slurmctld\n" in unit
+    assert "CapabilityBoundingSet=CAP_DAC_OVERRIDE\n" in unit
+    other = files_of(SITE)[gpu_reconciler.UNIT_PATH]["content"]
+    assert "CapabilityBoundingSet=\n" in other
+    assert "slurm" not in other
+
+
+def test_before_the_cluster_was_looked_at_it_is_the_directory_of_the_package() -> None:
+    config = json.loads(files_of({**IN_SLURM, "slurm_state": ""})[gpu_reconciler.CONFIG]["content"])
+    assert config["state_directory"] == "/var/lib/slurm/slurmctld/gpuops"
+
+
+@pytest.mark.parametrize("mode", ["dry-run", "record", "act"])
+def test_a_mode_that_is_given_holds_in_slurm_too(mode: str) -> None:
+    assert json.loads(files_of(IN_SLURM, mode=mode)[gpu_reconciler.CONFIG]["content"])["policy"]["mode"] == mode
+
+
+def test_a_port_that_is_none_is_refused() -> None:
+    assert "port is 70000" in problems(IN_SLURM, port=70000)[0]["cause"]

@@ -155,6 +155,15 @@ def holder_stuck(reason: str) -> str:
     return named("slurm_holder_stuck", **SLURM, node="gpu1", reason=reason)
 
 
+def not_fenced(fenced: str = "0x20", available: str = "1x20") -> Series:
+    """A node with a fatal GPU."""
+    return {
+        named("gpu_health_status", **BUS): "2x20",
+        named("slurm_node_fenced_gpus", **SLURM, node="gpu1"): fenced,
+        named("slurm_node_available", **SLURM, node="gpu1"): available,
+    }
+
+
 def up(host: str, job: str, value: str, **labels: str) -> Series:
     return {named("up", host=host, instance=f"{host}:9100", job=job, **labels): value}
 
@@ -1273,6 +1282,26 @@ CASES = (
             ),
         ),
         {"for a minute": {holder_stuck("AssocGrpGRES"): "_x4 1"}},
+    ),
+    Case(
+        "SlurmGpuNotFenced",
+        "10m",
+        not_fenced(),
+        (
+            Firing(
+                {"host": "gpu1"},
+                "gpu1: Slurm still gives a fatal GPU to jobs",
+                "1 GPUs are fatal, which is more than are fenced, and the node takes jobs.",
+                "Run `gpuops drain gpu1`; `sudo gpuops-reconciler status` on the controller says why the GPU is not "
+                "fenced.",
+            ),
+        ),
+        {
+            "fenced": not_fenced(fenced="1x20"),
+            "the node takes no jobs": not_fenced(available="0x20"),
+            "until it is fenced": not_fenced(fenced="0x8 1x20"),
+            "a host without Slurm": {named("gpu_health_status", **BUS): "2x20"},
+        },
     ),
     Case(
         "ReconcilerNoLeader",

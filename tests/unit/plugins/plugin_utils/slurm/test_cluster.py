@@ -391,7 +391,7 @@ def test_bad_gpus_are_kept_by_jobs_of_a_partition_that_no_user_has() -> None:
     text = str(plan().parts["slurm_conf"])
     (line,) = (line for line in text.splitlines() if line.startswith("PartitionName=gpuops"))
     assert {"AllowGroups=slurm", "Hidden=YES", "Default=NO", "PriorityTier=60000"} <= set(line.split())
-    assert "SchedulerParameters=defer" in text.splitlines()
+    assert "SchedulerParameters=defer,batch_sched_delay=1" in text.splitlines()
 
 
 def test_preemption_that_would_end_jobs_for_a_bad_gpu_is_refused() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import PACKAGE
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 from tests.unit.plugins.plugin_utils.slurm.test_cluster import host, plan
@@ -45,10 +46,11 @@ class Scripts:
         self.called = directory / "called"
 
     def run(self, path: str, ends: str = "exit 0", environment: dict[str, str] | None = None, **params: Any) -> Any:
-        self.program.write_text(f'#!/bin/sh\necho "$@" >{self.called}\n{ends}\n')
+        self.program.write_text(f'#!/bin/sh\necho "$@" >>{self.called}\n{ends}\n')
         self.program.chmod(0o755)
         script = self.directory / "script"
         text = files(**params)[path]["content"].replace(conf.PROGRAM, str(self.program))
+        text = text.replace("/run/slurm/conf", str(self.directory))
         script.write_text(text.replace("/run/baremetal-gpu-slurm", str(self.directory)))
         script.chmod(0o755)
         # slurmd gives no PATH.
@@ -99,6 +101,25 @@ def test_an_epilog_fails_only_where_it_was_asked_to(scripts: Scripts, params, wo
     assert scripts.words == words
 
 
+@pytest.mark.parametrize(
+    ("refused", "named", "words"),
+    [
+        ("refused-17", f"HealthCheckProgram={conf.HEALTH_CHECK}\n", ["health-check n 1 0", "epilog"]),
+        # Another job's; one without the health check, or with the operator's own.
+        ("refused-18", f"HealthCheckProgram={conf.HEALTH_CHECK}\n", ["epilog"]),
+        ("refused-17", "", ["epilog"]),
+        ("refused-17", "HealthCheckProgram=/opt/mine\n", ["epilog"]),
+        ("refused-17", None, ["epilog"]),
+    ],
+)
+def test_the_node_of_a_refused_job_is_checked_at_once(scripts: Scripts, refused, named, words) -> None:
+    (scripts.directory / refused).write_text("print no\n")
+    if named is not None:
+        (scripts.directory / "slurm.conf").write_text(f"ClusterName=x\n{named}RequeueExit=119\n")
+    assert scripts.run(conf.EPILOG, "exit 1", node="n 1").returncode == 0
+    assert scripts.words.splitlines() == words
+
+
 def test_a_task_of_a_refused_job_reads_why_and_ends_with_the_code_to_requeue(scripts: Scripts) -> None:
     (scripts.directory / "refused-17").write_text("print no\n")
     done = scripts.run(conf.TASK_PROLOG, environment={"SLURM_JOB_ID": "17", "SLURM_LOCALID": "0"})
@@ -135,6 +156,65 @@ def test_the_program_runs_with_nothing_installed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     # Without a log it is said here.
     assert not done.stderr or "SLURM_JOB_GPUS" in json.loads(done.stderr.split(": ", 2)[2])["why"]
+
+
+# What every job waits for. A module more is some milliseconds for each; srun asks whether the node is ready after a
+# tenth of a second, and then only after another second.
+OWN_MODULES = {
+    "health.agent_result",
+    "health.verdict",
+    "host.boot",
+    "host.bounded_json",
+    "host.child",
+    "host.files",
+    "host.paths",
+    "host.pci_address",
+    "host.untrusted_text",
+    "slurm.command",
+    "slurm.gpus",
+    "slurm.gres",
+    "slurm.job",
+    "slurm.notes",
+    "slurm.settings",
+}
+SLOW_MODULES = {
+    "argparse",
+    "ast",
+    "dataclasses",
+    "glob",
+    "hashlib",
+    "inspect",
+    "logging",
+    "pathlib",
+    "shutil",
+    "site",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "urllib.parse",
+}
+
+
+@pytest.mark.parametrize(("word", "more"), [("prolog", {"slurm.prolog"}), ("epilog", {"slurm.epilog", "slurm.left"})])
+def test_a_job_waits_for_no_module_that_it_does_not_need(tmp_path: Path, word: str, more: set[str]) -> None:
+    program = tmp_path / "program"
+    program.write_text(files()[conf.PROGRAM]["content"])
+    first_line = program.read_text().partition("\n")[0]
+    environment = {**GPUS, "SLURM_JOB_UID": "0", "SLURMD_NODENAME": "n1"}
+    done = subprocess.run(
+        [*first_line.removeprefix("#!").split(), "-X", "importtime", program, word],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    packages = {"health", "host", "slurm"}
+    assert {
+        name.removeprefix(f"{PACKAGE}.") for name in loaded if f"{PACKAGE}." in name
+    } - packages == OWN_MODULES | more
+    assert "json" in loaded
+    assert not loaded & SLOW_MODULES
 
 
 @pytest.mark.parametrize(
