@@ -16,6 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.published imp
     Unusable,
     in_the_future,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import OK
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import fleet as reconcile_fleet
@@ -300,8 +301,12 @@ class Driver:
             self.apart.pop(host, None)
             before = self.memories.get(host) or reconcile_memory.empty(host)
             self.memories[host] = reconcile_memory.clear(before, uuid, self.clock())
-            # The names of requests begin anew where ZooKeeper was made anew, and a node does what it did once.
-            self.clears[host] = {"id": f"{name}-{self.clock():.0f}", "device": uuid}
+            found = self.verdicts.get(host)
+            # An agent that says that all is well has nothing to clear. A fault that it finds before it would hear of
+            # this is a new one, and stays.
+            if not isinstance(found, Mapping) or found.get("verdict") != OK:
+                # The names of requests begin anew where ZooKeeper was made anew, and a node does what it did once.
+                self.clears[host] = {"id": f"{name}-{self.clock():.0f}", "device": uuid}
             row = self.journal.write(host, "clear", uuid=uuid, by=asked.get("by"))
             self._save(host, row)
             self.send(host)

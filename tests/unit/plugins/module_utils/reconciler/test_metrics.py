@@ -320,3 +320,16 @@ def test_what_is_the_same_is_not_written_at_every_turn_and_yet_from_time_to_time
         file.write(metrics.STANDBY)
         inodes.append((tmp_path / "r.prom").stat().st_ino)
     assert inodes[0] == inodes[1] != inodes[2]
+
+
+def test_a_clear_of_a_node_that_is_well_clears_nothing_that_fails_after_it() -> None:
+    """An agent that is well hears of it late, and its next fault would be gone."""
+    fleet = Fleet("n1")
+    sent: list[dict[str, Any]] = []
+    fleet.driver.store.send = lambda _host, document: sent.append(document)  # type: ignore[method-assign]
+    fleet.driver.verdicts = {"n1": {**verdict("n1"), "verdict": "ok"}}
+    fleet.driver.request("r-1", {"kind": "clear", "host": "n1", "uuid": None})
+    assert [row["clear"] for row in sent] == [None]
+    fleet.driver.verdicts = {"n1": {**verdict("n1", 0), "verdict": "fatal"}}
+    fleet.driver.request("r-2", {"kind": "clear", "host": "n1", "uuid": None})
+    assert sent[-1]["clear"]["id"].startswith("r-2")
