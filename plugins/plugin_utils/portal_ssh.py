@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import ssh
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import ROOT_OWNS, unit_path
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import unit_path
 
 ROLE = "portal"
 PACKAGE = "openssh-server"
@@ -27,7 +27,8 @@ JUMP, KEYS_SOCKET, KEYS_UNIT = (
 UNITS = (JUMP, KEYS_SOCKET, KEYS_UNIT)
 
 
-def present(port: int) -> Document:
+def present(port: int) -> tuple[list[doc.Entry], list[doc.Unit]]:
+    """Its files and units."""
     values = {
         "ssh_port": port,
         "jump": ssh.PROGRAM,
@@ -36,37 +37,18 @@ def present(port: int) -> Document:
         "keys": KEYS,
         "sshd_config": SSHD_CONFIG,
     }
-    written, program = {"mode": "0644", **ROOT_OWNS}, {"mode": "0755", **ROOT_OWNS}
-    return {
-        "files": [
-            {"path": SSHD_CONFIG, "content": render(ROLE, "sshd_config.j2", **values), **written},
-            {"path": ssh.PROGRAM, "content": bundle("portal.ssh_jump"), **program},
-            {"path": KEYS, "content": bundle("portal.ssh_keys"), **program},
-            *({"path": unit_path(name), "content": render(ROLE, f"{name}.j2", **values), **written} for name in UNITS),
-        ],
-        "units": [
-            {
-                "name": KEYS_SOCKET,
-                "enabled": True,
-                "state": "started",
-                "restart_on": [unit_path(KEYS_SOCKET)],
-            },
-            {
-                "name": JUMP,
-                "enabled": True,
-                "state": "started",
-                # A reload keeps connections.
-                "reload_on": [SSHD_CONFIG],
-                "restart_on": [unit_path(JUMP)],
-            },
-        ],
-    }
+    files = [
+        doc.File(SSHD_CONFIG, render(ROLE, "sshd_config.j2", **values)),
+        doc.File(ssh.PROGRAM, bundle("portal.ssh_jump"), "0755"),
+        doc.File(KEYS, bundle("portal.ssh_keys"), "0755"),
+        *(doc.File(unit_path(name), render(ROLE, f"{name}.j2", **values)) for name in UNITS),
+    ]
+    # A reload keeps connections.
+    jump = doc.Unit.running(JUMP, restart_on=[unit_path(JUMP)], reload_on=[SSHD_CONFIG])
+    return [*files], [doc.Unit.running(KEYS_SOCKET, [unit_path(KEYS_SOCKET)]), jump]
 
 
-def absent() -> Document:
+def absent() -> tuple[list[doc.Entry], list[doc.Unit]]:
     """Connections end. The key stays, by which people know the jump."""
     paths = (SSHD_CONFIG, ssh.PROGRAM, KEYS, *map(unit_path, UNITS))
-    return {
-        "files": [{"path": path, "state": "absent"} for path in paths],
-        "units": [{"name": name, "enabled": False, "state": "stopped"} for name in (JUMP, KEYS_SOCKET)],
-    }
+    return [*map(doc.Absent, paths)], [*map(doc.Unit.stopped, (JUMP, KEYS_SOCKET))]

@@ -11,7 +11,6 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 
-ROOT_OWNS = {"owner": "root", "group": "root"}
 _SIZE = re.compile(r"([1-9][0-9]{0,8})([MGT])", re.ASCII)
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 

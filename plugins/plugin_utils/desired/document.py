@@ -214,19 +214,14 @@ class Document:
     @cached_property
     def plain(self) -> dict[str, Any]:
         """The document in dicts and lists, as the module takes it."""
-        return plain(vars(self))
+        return {
+            name: [_plain(item) for item in section] if isinstance(section, (list, tuple)) else _plain(section)
+            for name, section in vars(self).items()
+            if section is not None
+        }
 
 
-def plain(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of sections, whose items may be dicts already: a planner that is not typed yet gives both kinds."""
-    return {
-        name: [_item(item) for item in section] if isinstance(section, (list, tuple)) else _item(section)
-        for name, section in sections.items()
-        if section is not None
-    }
-
-
-def _item(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if not isinstance(value, Item):
         return value
     return {name: field for name, field in vars(value).items() if field is not None}

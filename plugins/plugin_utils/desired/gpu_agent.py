@@ -15,8 +15,10 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import fence
 
 Params = Mapping[str, Any]
@@ -32,10 +34,7 @@ COMMAND = "/usr/local/bin/gpu-agent"
 # As both were called before. The name gpuops belongs to the command of the controller, which a host may have too.
 FORMER_PROGRAM = "/usr/libexec/baremetal-gpu/gpuops"
 FORMER_COMMAND = "/usr/local/bin/gpuops"
-FORMER = [
-    {"path": FORMER_COMMAND, "state": "absent", "src": FORMER_PROGRAM},
-    {"path": FORMER_PROGRAM, "state": "absent"},
-]
+FORMER = [doc.Absent(FORMER_COMMAND, src=FORMER_PROGRAM), doc.Absent(FORMER_PROGRAM)]
 CONFIG = "/etc/baremetal-gpu/agent.json"
 CREDENTIALS = "/etc/baremetal-gpu/agent-zookeeper.json"
 FACT = "/etc/ansible/facts.d/gpu.fact"
@@ -45,7 +44,6 @@ exec {{python}} -I {PROGRAM} fact
 """
 # The login that all hosts of a site once shared.
 SHARED_USER = "gpu-agents"
-ROOT_OWNS = {"owner": "root", "group": "root"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Mapping[str, Any]) 
     controllers = fence.addresses(peers["host"], peers["groups"], peers["hostvars"])
     publishing = replace(publishing, controllers=tuple(controllers))
     problems = tuple(_problems(params, publishing))
-    return Plan({} if problems else _present(params, publishing), problems, parts)
+    return Plan(doc.Document() if problems else _present(params, publishing), problems, parts)
 
 
 def _of_site(params: Params, peers: Mapping[str, Any]) -> Publishing:
@@ -240,43 +238,24 @@ def _metrics_problems(params: Params) -> Iterator[Problem]:
         )
 
 
-def _present(params: Params, publishing: Publishing) -> Document:
+def _present(params: Params, publishing: Publishing) -> doc.Document:
     obeys = bool(publishing.servers and params["orders"])
-    return {
-        "files": [
-            *_directories(params),
+    orders = doc.Unit.running(ORDER_PATH_UNIT, [ORDER_PATH_FILE]) if obeys else doc.Unit.stopped(ORDER_PATH_UNIT)
+    return doc.Document(
+        files=[
+            *map(doc.Directory, ("/usr/libexec/baremetal-gpu", "/etc/baremetal-gpu")),
+            doc.Directory("/etc/ansible/facts.d", owner=None, group=None),
+            *textfile.directory(params["textfile_directory"]),
             *_program_files(params, publishing, obeys),
             _credentials(publishing),
             *_order_files(params, obeys),
             *FORMER,
         ],
-        "units": [
-            {
-                "name": UNIT,
-                "enabled": True,
-                "state": "started",
-                "restart_on": [PROGRAM, CONFIG, CREDENTIALS, UNIT_PATH],
-            },
-            {"name": ORDER_PATH_UNIT, "enabled": True, "state": "started", "restart_on": [ORDER_PATH_FILE]}
-            if obeys
-            else {"name": ORDER_PATH_UNIT, "enabled": False, "state": "stopped"},
-        ],
-    }
+        units=[doc.Unit.running(UNIT, [PROGRAM, CONFIG, CREDENTIALS, UNIT_PATH]), orders],
+    )
 
 
-def _directories(params: Params) -> list[Document]:
-    directories: list[Document] = [
-        {"path": "/usr/libexec/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
-        {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
-        {"path": "/etc/ansible/facts.d", "state": "directory", "mode": "0755"},
-    ]
-    if params["textfile_directory"]:
-        # The directory is the exporter's, which may have made it its own.
-        directories.append({"path": params["textfile_directory"], "state": "directory"})
-    return directories
-
-
-def _program_files(params: Params, publishing: Publishing, obeys: bool) -> list[Document]:
+def _program_files(params: Params, publishing: Publishing, obeys: bool) -> list[doc.Entry]:
     config = json.dumps(_config(params, publishing, obeys), indent=2, sort_keys=True)
     unit = render(
         ROLE,
@@ -289,11 +268,11 @@ def _program_files(params: Params, publishing: Publishing, obeys: bool) -> list[
         kernel_log=params["kernel_log"],
     )
     return [
-        {"path": PROGRAM, "content": bundle("agent.command"), "mode": "0755", **ROOT_OWNS},
-        {"path": COMMAND, "state": "link", "src": PROGRAM},
-        {"path": CONFIG, "content": f"{config}\n", "mode": "0644", **ROOT_OWNS},
-        {"path": UNIT_PATH, "content": unit, "mode": "0644", **ROOT_OWNS},
-        {"path": FACT, "content": FACT_TEXT.format(python=params["python"]), "mode": "0755", **ROOT_OWNS},
+        doc.File(PROGRAM, bundle("agent.command"), "0755"),
+        doc.Link(COMMAND, PROGRAM),
+        doc.File(CONFIG, f"{config}\n"),
+        doc.File(UNIT_PATH, unit),
+        doc.File(FACT, FACT_TEXT.format(python=params["python"]), "0755"),
     ]
 
 
@@ -301,9 +280,9 @@ def _textfile(params: Params) -> str:
     return f"{params['textfile_directory']}/baremetal_gpu.prom" if params["textfile_directory"] else ""
 
 
-def _config(params: Params, publishing: Publishing, obeys: bool) -> Document:
+def _config(params: Params, publishing: Publishing, obeys: bool) -> dict[str, Any]:
     """The agent's file of settings. What is not used is not in it."""
-    config: Document = {
+    config: dict[str, Any] = {
         "settings": {
             "kernel_log": params["kernel_log"],
             "interval_s": params["interval"],
@@ -346,26 +325,23 @@ def _silent_s(params: Params) -> int:
     return int(max(90, params["interval"] * 4 + params["first_look_timeout"]))
 
 
-def _credentials(publishing: Publishing) -> Document:
+def _credentials(publishing: Publishing) -> doc.Entry:
     """The password, in a file of its own that only the agent can read."""
     if not publishing.logs_in:
-        return {"path": CREDENTIALS, "state": "absent"}
+        return doc.Absent(CREDENTIALS)
     login = {name: value for name, value in publishing.login.items() if value}
-    return {"path": CREDENTIALS, "content": f"{json.dumps(login)}\n", "mode": "0600", **ROOT_OWNS, "sensitive": True}
+    return doc.File(CREDENTIALS, f"{json.dumps(login)}\n", "0600", sensitive=True)
 
 
-def _order_files(params: Params, obeys: bool) -> list[Document]:
+def _order_files(params: Params, obeys: bool) -> list[doc.Entry]:
     if not obeys:
-        return [{"path": ORDER_PATH_FILE, "state": "absent"}, {"path": ORDER_SERVICE_FILE, "state": "absent"}]
+        return [doc.Absent(ORDER_PATH_FILE), doc.Absent(ORDER_SERVICE_FILE)]
     path_unit = render(ROLE, "baremetal-gpu-order.path.j2")
     service = render(ROLE, "baremetal-gpu-order.service.j2", python=params["python"], program=PROGRAM)
-    return [
-        {"path": ORDER_PATH_FILE, "content": path_unit, "mode": "0644", **ROOT_OWNS},
-        {"path": ORDER_SERVICE_FILE, "content": service, "mode": "0644", **ROOT_OWNS},
-    ]
+    return [doc.File(ORDER_PATH_FILE, path_unit), doc.File(ORDER_SERVICE_FILE, service)]
 
 
-def _absent() -> Document:
+def _absent() -> doc.Document:
     paths = (
         UNIT_PATH,
         COMMAND,
@@ -378,10 +354,5 @@ def _absent() -> Document:
         FACT,
         "/var/lib/baremetal-gpu/agent",
     )
-    return {
-        "units": [
-            {"name": ORDER_PATH_UNIT, "enabled": False, "state": "stopped"},
-            {"name": UNIT, "enabled": False, "state": "stopped"},
-        ],
-        "files": [*({"path": path, "state": "absent"} for path in paths), *FORMER],
-    }
+    units = [doc.Unit.stopped(ORDER_PATH_UNIT), doc.Unit.stopped(UNIT)]
+    return doc.Document(units=units, files=[*map(doc.Absent, paths), *FORMER])

@@ -13,7 +13,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import digest_id
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
@@ -35,7 +36,6 @@ USER = "gpu-reconciler"
 FORMER_USER = "gpu-reconciler-former"
 # The login that all hosts of a site once shared.
 SHARED_USER = "gpu-agents"
-ROOT_OWNS = {"owner": "root", "group": "root"}
 # Names of variables that go together: a user, and its password.
 PAIRS = (
     ("zookeeper_user", "zookeeper_password"),
@@ -84,7 +84,7 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
         *_config_problems(config),
         *textfile.directory_problems("gpu_reconciler_metrics_directory", params["metrics_directory"]),
     )
-    return Plan({} if problems else _present(params, peers, config, logins), problems, parts)
+    return Plan(doc.Document() if problems else _present(params, peers, config, logins), problems, parts)
 
 
 def _plan_in_slurm(params: Params, peers: Peers, parts: Mapping[str, bool]) -> Plan:
@@ -99,12 +99,12 @@ def _plan_in_slurm(params: Params, peers: Peers, parts: Mapping[str, bool]) -> P
         *_config_problems(config),
         *textfile.directory_problems("gpu_reconciler_metrics_directory", params["metrics_directory"]),
     )
-    absent = [{"path": path, "state": "absent"} for path in (CREDENTIALS, LOGINS, AUTHORITY)]
-    document = {
-        "files": [*_files(params, config), _unit_file(params, directory.rpartition("/")[0]), *absent],
-        "units": [_unit([PROGRAM, CONFIG, UNIT_PATH])],
-    }
-    return Plan({} if problems else document, problems, dict(parts))
+    absent = map(doc.Absent, (CREDENTIALS, LOGINS, AUTHORITY))
+    document = doc.Document(
+        files=[*_files(params, config), _unit_file(params, directory.rpartition("/")[0]), *absent],
+        units=[doc.Unit.running(UNIT, [PROGRAM, CONFIG, UNIT_PATH])],
+    )
+    return Plan(doc.Document() if problems else document, problems, dict(parts))
 
 
 def _is_slurm(params: Params, peers: Peers) -> bool:
@@ -172,7 +172,7 @@ def _login_problems(params: Params) -> Iterator[Problem]:
         )
 
 
-def _config_problems(config: Document) -> Iterator[Problem]:
+def _config_problems(config: dict[str, Any]) -> Iterator[Problem]:
     """What the reconciler itself would refuse when it starts."""
     try:
         reconciler_settings.settings_of(config, "the reconciler's settings")
@@ -221,7 +221,7 @@ def _made_logins(peers: Peers, problems: list[Problem]) -> dict[str, dict[str, s
     return logins
 
 
-def _config(params: Params, peers: Peers) -> Document:
+def _config(params: Params, peers: Peers) -> dict[str, Any]:
     """The reconciler's file of settings."""
     return {
         "zookeeper": ",".join(params["zookeeper_servers"] or peers["zookeeper"]),
@@ -236,7 +236,7 @@ def _config(params: Params, peers: Peers) -> Document:
     }
 
 
-def _common_config(params: Params, auto: str) -> Document:
+def _common_config(params: Params, auto: str) -> dict[str, Any]:
     """What the file has in any case. `auto` is the mode that auto stands for."""
     return {
         "journal_bytes": params["journal_size"] * MIB,
@@ -280,28 +280,23 @@ def _credentials(params: Params, peers: Peers) -> dict[str, str]:
     return {name: value for name, value in credentials.items() if value}
 
 
-def _present(params: Params, peers: Peers, config: Document, logins: Mapping[str, str]) -> Document:
-    return {
-        "packages": [{"name": params["package"], "state": "present"}] if params["package"] else [],
-        "files": [
+def _present(params: Params, peers: Peers, config: dict[str, Any], logins: Mapping[str, str]) -> doc.Document:
+    has_authority = _has_authority(params, peers)
+    return doc.Document(
+        packages=[doc.Package(params["package"], "present")] if params["package"] else [],
+        files=[
             *_files(params, config),
             # The secrets are in files of their own, which only the reconciler can read.
             _secret_file(CREDENTIALS, _credentials(params, peers)),
             _secret_file(LOGINS, logins),
             _unit_file(params),
-            {"path": AUTHORITY, "content": peers["authority"], "mode": "0644", **ROOT_OWNS}
-            if _has_authority(params, peers)
-            else {"path": AUTHORITY, "state": "absent"},
+            doc.File(AUTHORITY, peers["authority"]) if has_authority else doc.Absent(AUTHORITY),
         ],
-        "units": [_unit([PROGRAM, CONFIG, CREDENTIALS, AUTHORITY, UNIT_PATH])],
-    }
+        units=[doc.Unit.running(UNIT, [PROGRAM, CONFIG, CREDENTIALS, AUTHORITY, UNIT_PATH])],
+    )
 
 
-def _unit(restart_on: list[str]) -> Document:
-    return {"name": UNIT, "enabled": True, "state": "started", "restart_on": restart_on}
-
-
-def _unit_file(params: Params, slurm_state: str = "") -> Document:
+def _unit_file(params: Params, slurm_state: str = "") -> doc.File:
     """:param slurm_state: the directory of slurmctld, where all is kept there; empty with ZooKeeper."""
     unit = render(
         ROLE,
@@ -312,29 +307,25 @@ def _unit_file(params: Params, slurm_state: str = "") -> Document:
         metrics=_metrics(params),
         slurm_state=slurm_state,
     )
-    return {"path": UNIT_PATH, "content": unit, "mode": "0644", **ROOT_OWNS}
+    return doc.File(UNIT_PATH, unit)
 
 
-def _files(params: Params, config: Document) -> list[Document]:
+def _files(params: Params, config: dict[str, Any]) -> list[doc.Entry]:
     """The program and its settings."""
     settings = f"{json.dumps(config, indent=2, sort_keys=True)}\n"
     return [
-        {"path": "/usr/libexec/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
-        {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+        *map(doc.Directory, ("/usr/libexec/baremetal-gpu", "/etc/baremetal-gpu")),
         *textfile.directory(params["metrics_directory"]),
-        {"path": PROGRAM, "content": bundle("reconciler.command"), "mode": "0755", **ROOT_OWNS},
-        {"path": COMMAND, "state": "link", "src": PROGRAM},
-        {"path": CONFIG, "content": settings, "mode": "0644", **ROOT_OWNS},
+        doc.File(PROGRAM, bundle("reconciler.command"), "0755"),
+        doc.Link(COMMAND, PROGRAM),
+        doc.File(CONFIG, settings),
     ]
 
 
-def _secret_file(path: str, content: Mapping[str, str]) -> Document:
-    return {"path": path, "content": f"{json.dumps(content)}\n", "mode": "0600", **ROOT_OWNS, "sensitive": True}
+def _secret_file(path: str, content: Mapping[str, str]) -> doc.File:
+    return doc.File(path, f"{json.dumps(content)}\n", "0600", sensitive=True)
 
 
-def _absent() -> Document:
+def _absent() -> doc.Document:
     paths = (UNIT_PATH, COMMAND, PROGRAM, CONFIG, CREDENTIALS, LOGINS, AUTHORITY)
-    return {
-        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
-        "files": [{"path": path, "state": "absent"} for path in paths],
-    }
+    return doc.Document(units=[doc.Unit.stopped(UNIT)], files=[*map(doc.Absent, paths)])

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as typed
-
-# What a planner gives that is not typed yet; see document.py.
-Document = dict[str, Any]
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document
 
 
 @dataclass(frozen=True)
@@ -26,15 +22,14 @@ class Plan:
     :ivar parts: what else the tasks of the role read, by name.
     """
 
-    document: typed.Document | Document = field(default_factory=dict)
+    document: Document = field(default_factory=Document)
     problems: tuple[Problem, ...] = ()
     parts: Mapping[str, Any] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def desired(self) -> dict[str, Any]:
         """The document as the module host_drift_info takes it."""
-        document = self.document
-        return document.plain if isinstance(document, typed.Document) else typed.plain(document)
+        return self.document.plain
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as templates read it."""

@@ -45,13 +45,12 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils import (
 )
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import have_left
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import plain
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.user_software import PACKAGE, available
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import HTTP
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
-    ROOT_OWNS,
     unit_path,
     wrong,
     wrong_files,
@@ -129,8 +128,6 @@ LIBPQ = "libpq5"
 # Cookies and wildcards of certificates want a dot in the name below which they are.
 _HOST_NAME = re.compile(r"(?=.{4,200}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]", re.ASCII)
 _PREFIX = re.compile(r"/[A-Za-z0-9._/@+=-]{1,200}", re.ASCII)
-WRITTEN = {"mode": "0644", **ROOT_OWNS}
-DIRECTORY = {"state": "directory", "mode": "0755", **ROOT_OWNS}
 
 
 @cache
@@ -164,14 +161,14 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     what = params["kind"]
     where = f"{OPT}/{'portal' if what == HUB_WHEELS else 'notebook'}"
-    parts: Document = {"environment": {"path": where, "state": "absent"}, "install": {}, "service": {}}
+    parts: dict[str, Any] = {"environment": {"path": where, "state": "absent"}, "install": {}, "service": {}}
     parts |= {"certificates": [], "url": _url(params, peers), "look": [], "names": looked_up(params, peers)}
     parts["asked"] = _packages(params) if what == SESSION_WHEELS else []
     if params["state"] == "absent":
         in_session = what == SESSION_WHEELS or params["scheduler"] == DOCKER
         parts |= {
-            "install": _absent_files(params, where, what, in_session),
-            "service": plain(_absent_units()) if what == HUB_WHEELS else {},
+            "install": _absent_files(params, where, what, in_session).plain,
+            "service": _absent_units().plain if what == HUB_WHEELS else {},
         }
         return Plan(parts=parts)
     rows = wheels(str(facts.get("python")), what)
@@ -189,11 +186,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "paths": [LIBRARY] if what == HUB_WHEELS else [],
         "state": "present",
     }
-    parts["install"] = _install(params, where, what, rows, str(facts["python"]))
+    parts["install"] = _install(params, where, what, rows, str(facts["python"])).plain
     if what == HUB_WHEELS:
         parts["certificates"] = [_wanted(params, peers)]
         ready = params["certificates"].get("certificates") and params["proxy_token"]
-        parts["service"] = plain(_service(params, peers, where, _requirements(rows))) if ready else {}
+        parts["service"] = _service(params, peers, where, _requirements(rows)).plain if ready else {}
     return Plan(parts=parts)
 
 
@@ -584,11 +581,11 @@ def _url(params: Mapping[str, Any], peers: Mapping[str, Any]) -> str:
     return f"https://{name}{'' if params['port'] == 443 else ':' + str(params['port'])}"
 
 
-def _wanted(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
+def _wanted(params: Mapping[str, Any], peers: Mapping[str, Any]) -> dict[str, Any]:
     given = params["tls_files"]
     below = [f"*.{_name(params, peers)}"] if params["origins"] == OWN_ORIGINS else []
     names = (peers["host"], params["name"], *below, peers["address"], *params["names"])
-    row: Document = {"name": peers["host"], "names": list(dict.fromkeys(filter(None, names)))}
+    row = {"name": peers["host"], "names": list(dict.fromkeys(filter(None, names)))}
     return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
 
 
@@ -596,10 +593,10 @@ def _requirements(rows: list[Mapping[str, Any]]) -> str:
     return "".join(f"{row['name']}=={row['version']} --hash=sha256:{row['sha256']}\n" for row in rows)
 
 
-def _marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[Document]:
+def _marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[doc.Entry]:
     """What the program that works as root asks Marathon and the masters with."""
     if params["scheduler"] != MARATHON:
-        return [{"path": path, "state": "absent"} for path in (MARATHON_FILE, MASTERS_AUTHORITY)]
+        return [doc.Absent(MARATHON_FILE), doc.Absent(MASTERS_AUTHORITY)]
     mesos = peers["mesos"]
     authority = mesos["authority"]
     row = {
@@ -613,41 +610,40 @@ def _marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[Docum
     }
     content = json.dumps(row, indent=1, sort_keys=True) + "\n"
     return [
-        {"path": MARATHON_FILE, "content": content, **ROOT_OWNS, "mode": "0600", "sensitive": True},
-        {"path": MASTERS_AUTHORITY, **({"content": authority, **WRITTEN} if authority else {"state": "absent"})},
+        doc.File(MARATHON_FILE, content, "0600", sensitive=True),
+        doc.File(MASTERS_AUTHORITY, authority) if authority else doc.Absent(MASTERS_AUTHORITY),
     ]
 
 
-def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mapping[str, Any]], python: str) -> Document:
+def _install(
+    params: Mapping[str, Any], where: str, what: str, rows: list[Mapping[str, Any]], python: str
+) -> doc.Document:
     """Packages, the wheels, and the list of them."""
     environments = [row for row in params["environments"] if row.get("packages") and what == SESSION_WHEELS]
     packages = ["python3-venv", *(["nodejs", "node-configurable-http-proxy"] if what == HUB_WHEELS else [])]
     packages += [portal_ssh.PACKAGE] if params["ssh"] else []
     packages += [LIBPQ] if params["database"] and what == HUB_WHEELS else []
     packages += _packages(params) if what == SESSION_WHEELS else []
-    return {
-        "packages": [{"name": name} for name in packages],
-        "files": [
-            {"path": OPT, **DIRECTORY},
-            {"path": f"{where}-wheels", **DIRECTORY},
+    wheelhouse = str(params["wheelhouse"])
+    return doc.Document(
+        packages=[*map(doc.Package, packages)],
+        files=[
+            doc.Directory(OPT),
+            doc.Directory(f"{where}-wheels"),
             *(
-                {
-                    "path": f"{where}-wheels/{row['file']}",
-                    "source": os.path.join(str(params["wheelhouse"]), row["file"]),
-                    "sha256": row["sha256"],
-                    **WRITTEN,
-                }
+                doc.File(f"{where}-wheels/{name}", source=os.path.join(wheelhouse, name), sha256=row["sha256"])
                 for row in rows
+                for name in [row["file"]]
             ),
-            {"path": f"{where}-wheels/requirements.txt", "content": _requirements(rows), **WRITTEN},
+            doc.File(f"{where}-wheels/requirements.txt", _requirements(rows)),
             *(_in_session() if what == SESSION_WHEELS or params["scheduler"] == DOCKER else []),
-            *([{"path": ENVIRONMENTS, **DIRECTORY}] if environments else []),
+            *([doc.Directory(ENVIRONMENTS)] if environments else []),
             *(one for row in environments for one in _layer(row["name"], python)),
         ],
-    }
+    )
 
 
-def _layer(name: str, python: str) -> list[Document]:
+def _layer(name: str, python: str) -> list[doc.Entry]:
     """A virtual environment of the distribution's Python and packages, with the JupyterLab of the one of the wheels."""
     path, library = f"{ENVIRONMENTS}/{name}", f"lib/python{python}/site-packages"
     start = f"#!{path}/bin/python3\nimport sys\n\nfrom {{}} import main\n\nsys.exit(main())\n"
@@ -658,13 +654,10 @@ def _layer(name: str, python: str) -> list[Document]:
     links = {f"bin/{one}": "/usr/bin/python3" for one in ("python", "python3")}
     links |= {one: f"{OWN['path']}/{one}" for one in ("etc", "share")}
     return [
-        *({"path": path + one, **DIRECTORY} for one in ("", "/bin", "/lib", f"/lib/python{python}", f"/{library}")),
-        *({"path": f"{path}/{one}", "content": text, **WRITTEN} for one, text in texts.items()),
-        *(
-            {"path": f"{path}/bin/{one}", "content": start.format(module), **ROOT_OWNS, "mode": "0755"}
-            for one, module in BORROWED.items()
-        ),
-        *({"path": f"{path}/{one}", "state": "link", "src": target} for one, target in links.items()),
+        *(doc.Directory(path + one) for one in ("", "/bin", "/lib", f"/lib/python{python}", f"/{library}")),
+        *(doc.File(f"{path}/{one}", text) for one, text in texts.items()),
+        *(doc.File(f"{path}/bin/{one}", start.format(module), "0755") for one, module in BORROWED.items()),
+        *(doc.Link(f"{path}/{one}", target) for one, target in links.items()),
     ]
 
 
@@ -673,19 +666,16 @@ LAB = f"{session.JUPYTER}/labextensions/baremetal-gpu-portal"
 IN_LAB = {"package.json": f"{LAB}/package.json", "remoteEntry.js": f"{LAB}/static/remoteEntry.js"}
 
 
-def _in_session() -> list[Document]:
+def _in_session() -> list[doc.Entry]:
     """What sessions have of the portal: the program that tells the hub whether they are used, and its warnings."""
     files = ROLES / ROLE / "files" / "jupyterlab"
     directories = (LIBEXEC, "/usr/share/baremetal-gpu", session.JUPYTER, LAB.rpartition("/")[0], LAB, f"{LAB}/static")
     return [
-        *({"path": path, **DIRECTORY} for path in directories),
-        *(
-            {"path": path, "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
-            for name, path in IN_LAB.items()
-        ),
-        {"path": session.MEASURE, "content": bundle("portal.measure"), **ROOT_OWNS, "mode": "0755"},
-        {"path": ENVIRONMENT, "content": bundle("portal.environments"), **ROOT_OWNS, "mode": "0755"},
-        {"path": ENVIRONMENT_COMMAND, "state": "link", "src": ENVIRONMENT},
+        *map(doc.Directory, directories),
+        *(doc.File(path, (files / name).read_text(encoding="utf-8")) for name, path in IN_LAB.items()),
+        doc.File(session.MEASURE, bundle("portal.measure"), "0755"),
+        doc.File(ENVIRONMENT, bundle("portal.environments"), "0755"),
+        doc.Link(ENVIRONMENT_COMMAND, ENVIRONMENT),
     ]
 
 
@@ -694,7 +684,7 @@ def _own(params: Mapping[str, Any]) -> list[dict[str, str]]:
     return [OWN] if params["notebook"] and params["scheduler"] != DOCKER else []
 
 
-def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
+def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> dict[str, Any]:
     """What the hub and the program that submits read."""
     environments = [
         {
@@ -735,10 +725,10 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
     }
 
 
-def _idle(params: Mapping[str, Any]) -> Document:
+def _idle(params: Mapping[str, Any]) -> dict[str, Any]:
     """When sessions are ended for being idle, and how their users are warned."""
 
-    def policy(minutes: int) -> Document | None:
+    def policy(minutes: int) -> dict[str, Any] | None:
         found = idle.policy_for(minutes, params["idle_spared_minutes"])
         return asdict(found) if found else None
 
@@ -751,9 +741,8 @@ def _idle(params: Mapping[str, Any]) -> Document:
     }
 
 
-def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, made_of: str) -> Document:
+def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, made_of: str) -> doc.Document:
     files = ROLES / ROLE / "files"
-    readable = {"owner": "root", "group": USER, "mode": "0640"}
     pam = "".join(f"@include common-{part}\n" for part in ("auth", "account"))
     values = {
         "user": USER,
@@ -779,73 +768,48 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
     # A copy of a file is no copy of a database elsewhere.
     gone = BACKUP_UNITS if params["database"] else ()
     units = {name: render(ROLE, f"{name}.j2", **values) for name in UNITS if name not in gone}
+    text_of_settings = json.dumps(settings(params, peers), indent=1, sort_keys=True)
     own = [
-        {"path": "/etc/baremetal-gpu", **DIRECTORY},
-        {"path": ETC, **DIRECTORY},
+        *map(doc.Directory, ("/etc/baremetal-gpu", ETC)),
         *certificate_files.present(TLS, params["certificates"], peers["host"], USER),
-        {
-            "path": SETTINGS,
-            "content": json.dumps(settings(params, peers), indent=1, sort_keys=True) + "\n",
-            # It may have the secret of a provider of logins, and that of the database.
-            **readable,
-            "sensitive": True,
-        },
-        *(
-            {"path": path, "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
-            for name, path in IN_HUB.items()
-        ),
-        {
-            "path": TOKEN,
-            "content": f"CONFIGPROXY_AUTH_TOKEN={params['proxy_token']}\n",
-            **ROOT_OWNS,
-            "mode": "0600",
-            "sensitive": True,
-        },
-        {"path": MADE_OF, "content": made_of, **WRITTEN},
+        # It may have the secret of a provider of logins, and that of the database.
+        doc.File(SETTINGS, f"{text_of_settings}\n", "0640", group=USER, sensitive=True),
+        *(doc.File(path, (files / name).read_text(encoding="utf-8")) for name, path in IN_HUB.items()),
+        doc.File(TOKEN, f"CONFIGPROXY_AUTH_TOKEN={params['proxy_token']}\n", "0600", sensitive=True),
+        doc.File(MADE_OF, made_of),
         *_marathon(params, peers),
-        {"path": f"/etc/pam.d/{PAM_SERVICE}", "content": pam, **WRITTEN},
-        {"path": SHARE.rpartition("/")[0], **DIRECTORY},
-        {"path": SHARE, **DIRECTORY},
-        {"path": LIBRARY, **DIRECTORY},
-        *({"path": f"{LIBRARY}/{path}", **DIRECTORY} for path in portal_package.directories()),
-        *({"path": f"{LIBRARY}/{path}", "content": text, **WRITTEN} for path, text in portal_package.files().items()),
-        *({"path": path, "state": "absent"} for path in BEFORE),
-        {"path": LIBEXEC, **DIRECTORY},
-        {"path": HELPER, "content": bundle("portal.helper"), **ROOT_OWNS, "mode": "0755"},
-        {"path": LOGIN, "content": bundle("portal.login"), **ROOT_OWNS, "mode": "0755"},
-        {"path": INVITE, "content": bundle("portal.invite"), **ROOT_OWNS, "mode": "0755"},
-        {"path": invite.DIRECTORY, "state": "directory", **ROOT_OWNS, "mode": "0700"},
-        {"path": BACKUP, "content": bundle("portal.backup"), **ROOT_OWNS, "mode": "0755"},
-        *({"path": unit_path(name), "content": text, **WRITTEN} for name, text in units.items()),
-        *({"path": unit_path(name), "state": "absent"} for name in gone),
+        doc.File(f"/etc/pam.d/{PAM_SERVICE}", pam),
+        *map(doc.Directory, (SHARE.rpartition("/")[0], SHARE, LIBRARY)),
+        *(doc.Directory(f"{LIBRARY}/{path}") for path in portal_package.directories()),
+        *(doc.File(f"{LIBRARY}/{path}", text) for path, text in portal_package.files().items()),
+        *map(doc.Absent, BEFORE),
+        doc.Directory(LIBEXEC),
+        doc.File(HELPER, bundle("portal.helper"), "0755"),
+        doc.File(LOGIN, bundle("portal.login"), "0755"),
+        doc.File(INVITE, bundle("portal.invite"), "0755"),
+        doc.Directory(invite.DIRECTORY, "0700"),
+        doc.File(BACKUP, bundle("portal.backup"), "0755"),
+        *(doc.File(unit_path(name), text) for name, text in units.items()),
+        *(doc.Absent(unit_path(name)) for name in gone),
     ]
-    jump = portal_ssh.present(params["ssh_port"]) if params["ssh"] else portal_ssh.absent()
+    jump_files, jump_units = portal_ssh.present(params["ssh_port"]) if params["ssh"] else portal_ssh.absent()
     # What makes certificates is of use at the next start, and not before.
     of_proxy = [TOKEN, f"{TLS}/*", PROXY_FILE]
     of_hub = [SETTINGS, CONFIG, TOKEN, MADE_OF, f"{LIBRARY}/*", unit_path(HUB)]
-    return {
-        "files": [*own, *jump["files"]],
-        "units": [
-            *jump["units"],
-            _unit(SESSION_SOCKET, unit_path(SESSION_SOCKET)),
-            _unit(LOGIN_SOCKET, unit_path(LOGIN_SOCKET)),
-            _unit(INVITE_SOCKET, unit_path(INVITE_SOCKET)),
-            _unit(PROXY, *of_proxy, unit_path(PROXY), "node-configurable-http-proxy"),
-            _unit(HUB, *of_hub),
-            _stopped(BACKUP_TIMER) if gone else _unit(BACKUP_TIMER, unit_path(BACKUP_TIMER)),
+    timer = doc.Unit.running(BACKUP_TIMER, [unit_path(BACKUP_TIMER)])
+    return doc.Document(
+        files=[*own, *jump_files],
+        units=[
+            *jump_units,
+            *(doc.Unit.running(name, [unit_path(name)]) for name in (SESSION_SOCKET, LOGIN_SOCKET, INVITE_SOCKET)),
+            doc.Unit.running(PROXY, [*of_proxy, unit_path(PROXY), "node-configurable-http-proxy"]),
+            doc.Unit.running(HUB, of_hub),
+            doc.Unit.stopped(BACKUP_TIMER) if gone else timer,
         ],
-    }
+    )
 
 
-def _unit(name: str, *restart_on: str) -> Document:
-    return {"name": name, "enabled": True, "state": "started", "restart_on": list(restart_on)}
-
-
-def _stopped(name: str) -> Document:
-    return {"name": name, "enabled": False, "state": "stopped"}
-
-
-def _absent_units() -> Document:
+def _absent_units() -> doc.Document:
     """Sessions that run go on until their time is over. The database and its copies stay."""
     paths = (
         SETTINGS,
@@ -862,25 +826,19 @@ def _absent_units() -> Document:
         INVITE,
         BACKUP,
     )
-    jump = portal_ssh.absent()
-    return {
-        "units": [
-            *jump["units"],
-            *(_stopped(name) for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET, LOGIN_SOCKET, INVITE_SOCKET)),
-        ],
-        "files": [
-            *jump["files"],
-            *({"path": path, "state": "absent"} for path in (*paths, *map(unit_path, UNITS))),
-            *certificate_files.absent(TLS),
-        ],
-    }
+    files, units = portal_ssh.absent()
+    own = (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET, LOGIN_SOCKET, INVITE_SOCKET)
+    return doc.Document(
+        units=[*units, *map(doc.Unit.stopped, own)],
+        files=[*files, *map(doc.Absent, (*paths, *map(unit_path, UNITS))), *certificate_files.absent(TLS)],
+    )
 
 
-def _absent_files(params: Mapping[str, Any], where: str, what: str, in_session: bool) -> Document:
+def _absent_files(params: Mapping[str, Any], where: str, what: str, in_session: bool) -> doc.Document:
     names = sorted({row["file"] for row in lock() if what in row["for"]})
     listed = [f"{where}-wheels/{name}" for name in ("requirements.txt", *names)]
     more = [session.MEASURE, ENVIRONMENT_COMMAND, ENVIRONMENT, *IN_LAB.values()] if in_session else []
     if what == SESSION_WHEELS:
         named = (str(row.get("name")) for row in params["environments"] if row.get("packages"))
         more += [f"{ENVIRONMENTS}/{name}" for name in named if form.ENVIRONMENT.fullmatch(name)]
-    return {"files": [{"path": path, "state": "absent"} for path in [*listed, *more]]}
+    return doc.Document(files=[*map(doc.Absent, [*listed, *more])])

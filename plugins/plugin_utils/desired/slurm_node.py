@@ -16,9 +16,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.command import
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.notes import DIRECTORY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import wrong
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import unit_path, wrong
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, units
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import address_of
 
@@ -27,22 +28,11 @@ HEAD = conf.HEAD.format(role=ROLE)
 OPTIONS = "/etc/default/slurmd"
 _PATH = re.compile(r"(?:/[A-Za-z0-9_+@][A-Za-z0-9._+@-]*)+", re.ASCII)
 SLURMD = "slurmd.service"
-# Debian 12's unit starts only where there is a slurm.conf, which here there never is.
-UNIT = """\
-[Unit]
-ConditionPathExists=
-Wants=network-online.target
-After=network-online.target munge.service baremetal-gpu-device-nodes.service
-"""
 
 # Where crun keeps what it knows of running containers: a directory for each user, which the user makes.
 CONTAINERS = "/run/baremetal-gpu-containers"
 # A drop-in of its own: it can come and go on a node that is there, so it is not written before the packages.
 CONTAINERS_PATH = "/etc/systemd/system/slurmd.service.d/baremetal-gpu-containers.conf"
-CONTAINERS_UNIT = f"""\
-{HEAD}[Service]
-ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
-"""
 
 # What brings images of a registry into jobs, where the bundles of each user are, and what removes unused ones.
 IMAGES = "/usr/libexec/baremetal-gpu/gpu-image"
@@ -50,58 +40,13 @@ IMAGES_COMMAND = "/usr/local/bin/gpu-image"
 STATE = "/var/lib/baremetal-gpu"
 IMAGES_SETTINGS = "/etc/baremetal-gpu/images.json"
 IMAGES_EXPIRE = "baremetal-gpu-images"
-IMAGES_PATHS = {kind: f"/etc/systemd/system/{IMAGES_EXPIRE}.{kind}" for kind in ("service", "timer")}
-IMAGES_UNITS = {
-    "service": f"""\
-{HEAD}[Unit]
-Description=Removes images that no job has used for some time
-
-[Service]
-Type=oneshot
-ExecStart={IMAGES} expire
-IOSchedulingClass=idle
-Nice=19
-""",
-    "timer": f"""\
-{HEAD}[Unit]
-Description=Removes images that no job has used for some time
-
-[Timer]
-OnCalendar=daily
-RandomizedDelaySec=1h
-
-[Install]
-WantedBy=timers.target
-""",
-}
+IMAGES_UNITS = (f"{IMAGES_EXPIRE}.service", f"{IMAGES_EXPIRE}.timer")
 
 # slurmctld looks for jobs that a node no longer has when slurmd registers, and spares those that it has itself learned
 # of in the 20 seconds before: after a loss of power of all machines, every one. The next registration may be half an
 # hour away. The second time is for a slurmctld that is later than its nodes.
 REGISTER = "baremetal-gpu-slurm-register"
-REGISTER_PATHS = {kind: f"/etc/systemd/system/{REGISTER}.{kind}" for kind in ("service", "timer")}
-REGISTER_UNITS = {
-    "service": f"""\
-{HEAD}[Unit]
-Description=Registers the node of Slurm again, so that jobs which ended with the last boot are missed
-After=slurmd.service
-
-[Service]
-Type=oneshot
-ExecStart=/usr/bin/systemctl reload slurmd.service
-""",
-    "timer": f"""\
-{HEAD}[Unit]
-Description=Registers the node of Slurm again some time after a boot
-
-[Timer]
-OnBootSec=2min
-OnBootSec=10min
-
-[Install]
-WantedBy=timers.target
-""",
-}
+REGISTER_UNITS = (f"{REGISTER}.service", f"{REGISTER}.timer")
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -115,57 +60,35 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     controllers = ",".join(address_of(name, peers["hostvars"][name]) for name in peers["controllers"])
     options = shlex.join(["--conf-server", controllers, *map(str, params["options"])])
     content = f"{HEAD}SLURMD_OPTIONS='{options}'\n"
-    # Before the package, which starts slurmd at once.
-    written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
     problems = tuple(_wrong_images(params))
     if problems:
-        return Plan(problems=problems, parts={"programs": programs(params), "is_behind": False})
+        return Plan(problems=problems, parts={"programs": programs(params).plain, "is_behind": False})
+    containers = bool(params["containers"])
+    drop_in = render(ROLE, "slurmd-containers.conf.j2", head=HEAD, directory=CONTAINERS)
+    expire = f"{IMAGES_EXPIRE}.timer"
+    names = ["slurmd", "slurm-client"]
+    # It does nothing without the lines of the module slurm_ssh, so it stays where they go.
+    names += ["libpam-slurm-adopt"] if params["adopt"] else []
+    names += ["crun", "skopeo", "umoci"] if containers else []
     return Plan(
-        {
-            "packages": [
-                {"name": "slurmd"},
-                {"name": "slurm-client"},
-                # It does nothing without the lines of the module slurm_ssh, so it stays where they go.
-                *([{"name": "libpam-slurm-adopt"}] if params["adopt"] else []),
-                *([{"name": name} for name in ("crun", "skopeo", "umoci")] if params["containers"] else []),
-            ],
-            "files": [
-                *units.drop_in(ROLE, SLURMD, UNIT),
-                {"path": OPTIONS, "content": content, **written},
-                {"path": CONTAINERS_PATH, "content": CONTAINERS_UNIT, "mode": "0644", "owner": "root", "group": "root"}
-                if params["containers"]
-                else {"path": CONTAINERS_PATH, "state": "absent"},
+        doc.Document(
+            packages=[*map(doc.Package, names)],
+            files=[
+                *units.drop_in(ROLE, SLURMD, render(ROLE, "slurmd.conf.j2")),
+                # Before the package, which starts slurmd at once.
+                doc.File(OPTIONS, content, early=True),
+                doc.File(CONTAINERS_PATH, drop_in) if containers else doc.Absent(CONTAINERS_PATH),
                 *_images(params),
-                *(
-                    {"path": path, "content": REGISTER_UNITS[kind], "mode": "0644", "owner": "root", "group": "root"}
-                    for kind, path in REGISTER_PATHS.items()
-                ),
+                *(doc.File(unit_path(name), render(ROLE, f"{name}.j2", head=HEAD)) for name in REGISTER_UNITS),
             ],
-            "units": [
-                {
-                    "name": SLURMD,
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [OPTIONS, units.path(SLURMD), CONTAINERS_PATH, "slurmd"],
-                },
-                {
-                    "name": f"{REGISTER}.timer",
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [REGISTER_PATHS["timer"]],
-                },
-                {
-                    "name": f"{IMAGES_EXPIRE}.timer",
-                    "enabled": True,
-                    "state": "started",
-                    "restart_on": [IMAGES_PATHS["timer"]],
-                }
-                if params["containers"]
-                else {"name": f"{IMAGES_EXPIRE}.timer", "enabled": False, "state": "stopped"},
+            units=[
+                doc.Unit.running(SLURMD, [OPTIONS, units.path(SLURMD), CONTAINERS_PATH, "slurmd"]),
+                doc.Unit.running(REGISTER_UNITS[1], [unit_path(REGISTER_UNITS[1])]),
+                doc.Unit.running(expire, [unit_path(expire)]) if containers else doc.Unit.stopped(expire),
             ],
-        },
+        ),
         parts={
-            "programs": programs(params),
+            "programs": programs(params).plain,
             "is_behind": bool(peers["wanted"] and peers["has"] and peers["wanted"] != peers["has"]),
         },
     )
@@ -182,34 +105,25 @@ def _wrong_images(params: Mapping[str, Any]) -> Iterator[Problem]:
         yield wrong("slurm_node_image_days", "it is less than 1", params["image_days"], "give 1 or more")
 
 
-def _images(params: Mapping[str, Any]) -> list[Document]:
+def _images(params: Mapping[str, Any]) -> list[doc.Entry]:
     """gpu-image, what it knows of the node, and the directory in which each user has one."""
     if not params["containers"]:
-        paths = (IMAGES_COMMAND, IMAGES, IMAGES_SETTINGS, *IMAGES_PATHS.values())
-        return [{"path": path, "state": "absent"} for path in paths]
-    owned = {"owner": "root", "group": "root"}
+        return [*map(doc.Absent, (IMAGES_COMMAND, IMAGES, IMAGES_SETTINGS, *map(unit_path, IMAGES_UNITS)))]
     directory = str(params["image_directory"])
     known = {"directory": directory, "mounts": list(params["image_mounts"]), "days": params["image_days"]}
     return [
-        {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **owned},
-        {"path": IMAGES_SETTINGS, "content": json.dumps(known, indent=1) + "\n", "mode": "0644", **owned},
+        doc.Directory("/etc/baremetal-gpu"),
+        doc.File(IMAGES_SETTINGS, json.dumps(known, indent=1) + "\n"),
         # That of the default.
-        *(
-            [{"path": STATE, "state": "directory", "mode": "0755", **owned}]
-            if directory.startswith(f"{STATE}/")
-            else []
-        ),
-        {"path": directory, "state": "directory", "mode": "1777", **owned},
-        {"path": IMAGES, "content": bundle("slurm.images"), "mode": "0755", **owned},
-        {"path": IMAGES_COMMAND, "state": "link", "src": IMAGES},
-        *(
-            {"path": path, "content": IMAGES_UNITS[kind], "mode": "0644", **owned}
-            for kind, path in IMAGES_PATHS.items()
-        ),
+        *([doc.Directory(STATE)] if directory.startswith(f"{STATE}/") else []),
+        doc.Directory(directory, "1777"),
+        doc.File(IMAGES, bundle("slurm.images"), "0755"),
+        doc.Link(IMAGES_COMMAND, IMAGES),
+        *(doc.File(unit_path(name), render(ROLE, f"{name}.j2", head=HEAD, program=IMAGES)) for name in IMAGES_UNITS),
     ]
 
 
-def programs(params: Mapping[str, Any]) -> Document:
+def programs(params: Mapping[str, Any]) -> doc.Document:
     """The Prolog, the TaskProlog, the Epilog, the HealthCheckProgram and what starts containers.
 
     They are on every node, because slurm.conf is the same on all.
@@ -240,11 +154,10 @@ def programs(params: Mapping[str, Any]) -> Document:
             grace_s=int(params["health_grace"]),
         ),
     }
-    owned = {"mode": "0755", "owner": "root", "group": "root"}
-    return {
-        "files": [
-            {"path": conf.PROGRAM.rpartition("/")[0], "state": "directory", **owned},
-            {"path": conf.PROGRAM, "content": bundle("slurm.command", site=False), **owned},
-            *({"path": path, "content": content, **owned} for path, content in scripts.items()),
+    return doc.Document(
+        files=[
+            doc.Directory(conf.PROGRAM.rpartition("/")[0]),
+            doc.File(conf.PROGRAM, bundle("slurm.command", site=False), "0755"),
+            *(doc.File(path, content, "0755") for path, content in scripts.items()),
         ]
-    }
+    )

@@ -14,6 +14,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.baremetal.gpu.plugins.filter.desired import desired
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import roles
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.document import Document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 
@@ -31,7 +32,7 @@ def test_every_plan_is_made_by_a_function_of_one_signature() -> None:
 
 def test_templates_read_the_document_the_problems_as_data_and_the_parts_of_the_role() -> None:
     problem = Problem("unknown_system", "gpu1", "this system is not known", "debian9", "use Debian 12")
-    plan = Plan({"files": []}, (problem,), {"runfile": {"due": True}})
+    plan = Plan(Document(files=[]), (problem,), {"runfile": {"due": True}})
     assert plan.as_dict() == {
         "desired": {"files": []},
         "problems": [
