@@ -448,7 +448,7 @@ def test_variables_of_the_answers_stand_in_the_place_of_those_that_init_proposes
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("gpu_reconciler_mode", "init writes it to inventory/group_vars/gpu_reconcilers.yml; leave it out"),
+        ("portal_name", "init writes it to inventory/group_vars/portals.yml; leave it out"),
         ("converge_reboot", "give `reboot` instead"),
         ("container_runtime_engine", "give `engine` instead"),
     ],

@@ -324,6 +324,7 @@ def test_once_goes_as_far_as_it_can_and_the_status_tells_where_that_is(site: Mak
 def test_what_an_operator_clears_reaches_the_node_and_what_is_unknown_is_refused(site: Make):
     one = site()
     node = one.node("n1")
+    node.fault(0)
     one.leading()
     assert one.command("clear", f"n1:{node.uuids[0]}").returncode == 0
     until(lambda: (json.loads(one.client.get(f"{one.path}/orders/n1")[0] or b"{}").get("clear") or {}).get("device"))
