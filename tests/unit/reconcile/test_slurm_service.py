@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The whole way on loopback but Slurm: the agent's publisher, munged of two hosts, the reconciler and its files.
 
-slurmctld is the model of tests/unit/plugins/module_utils/reconciler/slurm_world.py, which makes a pass over its queue at
-each look.
+slurmctld is the model of tests/unit/plugins/module_utils/reconciler/slurm_world.py, which makes a pass over its queue
+at each look.
 """
 
 from __future__ import annotations
