@@ -8,6 +8,7 @@ A single one, such as NVIDIA's installer, goes as it is: a copy for each fork wo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 from typing import Any
@@ -22,22 +23,28 @@ class ActionModule(AsAnyModule):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         entries = check_type_list(self._task.args.get("entries") or [])
         sources = {str(entry["source"]): "" for entry in entries if isinstance(entry, dict) and entry.get("source")}
-        with tempfile.NamedTemporaryFile(dir=constants.DEFAULT_LOCAL_TMP) as pack:
-            try:
-                for source in sources:
-                    # Where Ansible's vault has encrypted it, this is another file, with its clear text.
-                    sources[source] = self._loader.get_real_file(self._find_needle("files", source))
-                parts = {source: _read(source, path, pack, len(sources) > 1) for source, path in sources.items()}
-                if sources:
-                    pack.flush()
-                    named = [{**parts.get(entry.get("source"), {}), **entry} for entry in entries]
-                    self._task.args = {**self._task.args, "entries": named}
-                    if not self._task.check_mode:
-                        self._task.args["pack"] = self._sent(pack.name if len(sources) > 1 else sources[source])
-            finally:
-                for path in sources.values():
-                    self._loader.cleanup_tmp_file(path)
+        if sources:
+            self._send(entries, sources)
         return dict(super().run(tmp, task_vars))
+
+    def _send(self, entries: list[dict[str, Any]], sources: dict[str, str]) -> None:
+        """Send the files, and name in the entries where in what was sent each is."""
+        with contextlib.ExitStack() as done:
+            for source in sources:
+                # Where Ansible's vault has encrypted it, this is another file, with its clear text.
+                sources[source] = self._loader.get_real_file(self._find_needle("files", source))
+                done.callback(self._loader.cleanup_tmp_file, sources[source])
+            (sent, *more), pack = sources.values(), None
+            if more:
+                pack = done.enter_context(tempfile.NamedTemporaryFile(dir=constants.DEFAULT_LOCAL_TMP))
+                sent = pack.name
+            parts = {source: _read(source, path, pack) for source, path in sources.items()}
+            if pack:
+                pack.flush()
+            named = [{**parts.get(entry.get("source"), {}), **entry} for entry in entries]
+            self._task.args = {**self._task.args, "entries": named}
+            if not self._task.check_mode:
+                self._task.args["pack"] = self._sent(sent)
 
     def _sent(self, path: str) -> str:
         """Send a file; its path on the host. It goes when the module has run."""
@@ -47,15 +54,15 @@ class ActionModule(AsAnyModule):
         return there
 
 
-def _read(source: str, path: str, pack: Any, is_copied: bool) -> dict[str, Any]:
-    """The checksum of a file, and where in what is sent its content is."""
-    digest, begin, length = hashlib.sha256(), pack.tell(), 0
+def _read(source: str, path: str, pack: Any) -> dict[str, Any]:
+    """The checksum of a file, and where its content is in the pack, to which it is copied; without one, in itself."""
+    digest, begin, length = hashlib.sha256(), pack.tell() if pack else 0, 0
     try:
         with open(path, "rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
                 length += len(block)
-                if is_copied:
+                if pack:
                     pack.write(block)
     except OSError as error:
         raise AnsibleActionFail(f"{source} of the controller cannot be read: {error.strerror}") from error

@@ -202,10 +202,10 @@ def until(wanted: Callable[[], Any], seconds: float, told: Callable[[], Any]) ->
     return found
 
 
-def services(machine: str) -> dict[str, str]:
+def services(machine: str, run: Callable[[str, str], str] = ssh) -> dict[str, str]:
     """The invocation of every running service, which a restart makes another and a reload does not, but of the ones
-    that come and go with a login."""
-    listing = ssh(machine, "systemctl show --type=service --state=running '*' -p Id,InvocationID")
+    that come and go with a login. `run` gives what a command prints on a machine."""
+    listing = run(machine, "systemctl show --type=service --state=running '*' -p Id,InvocationID")
     found = {}
     for block in listing.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines())

@@ -22,7 +22,7 @@ import pytest
 from tests.lab.machines.state import USER, Lab
 from tests.lab.machines.vm import NAMES, Shape, Vm, lan_address
 from tests.site.front_door import Site
-from tests.site.plays import ROOT, lab, until
+from tests.site.plays import ROOT, lab, services, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(4 * 3600)]
 
@@ -46,12 +46,8 @@ class Term(Site):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def running(self) -> dict[str, list[str]]:
-        """The processes of the services of each machine."""
-        wanted = "systemctl list-units --type=service --state=running --no-legend --plain | awk '{print $1}'"
-        told = f"for unit in $({wanted}); do systemctl show -p Id -p MainPID --value $unit | xargs; done"
-        lines = {name: self.root(name, told).splitlines() for name in NAMES}
-        return {name: [line for line in rows if " user@" not in f" {line}"] for name, rows in lines.items()}
+    def running(self) -> dict[str, dict[str, str]]:
+        return {name: services(name, self.root) for name in NAMES}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +80,7 @@ def test_two_addresses_are_a_cluster_with_homes_on_nfs_and_quotas(term: Term) ->
     term.root(HEAD, f"systemctl daemon-reload && mount {EXPORT}")
     hosts = {}
     for name, role in ((HEAD, "controller"), (NODE, "cpu")):
-        variables = term.machines[name].inventory()["_meta"]["hostvars"][name]  # type: ignore[index]
+        variables = term.machines[name].inventory()["_meta"]["hostvars"][name]
         own = {key: value for key, value in variables.items() if key not in ("ansible_host", "ansible_port")}
         hosts[name] = {"address": term.addresses[name], "role": role, "variables": own}
     public = Path(f"{term.key}.pub").read_text().strip()
@@ -148,10 +144,10 @@ def test_a_head_that_loses_its_power_costs_a_job_on_the_node_nothing(term: Term)
 
 
 def test_a_user_who_is_closed_has_no_way_in_and_the_home_stays(term: Term) -> None:
-    job = term.does("alice", "sbatch --parsable --mem=100 --wrap 'sleep 3600'", HEAD)
+    term.does("alice", "sbatch --mem=100 --wrap 'sleep 3600'", HEAD)
     term.gpuops("user", "close", "alice", "--yes")
     assert {term.login("alice", "true", name)[0] for name in NAMES} == {255}
-    assert not term.root(HEAD, f"squeue -h -j {job} 2>/dev/null || true").strip()
+    assert not term.root(HEAD, "squeue -h -u alice").strip()
     assert term.root(HEAD, f"cat {EXPORT}/alice/file") == "mine\n"
 
 

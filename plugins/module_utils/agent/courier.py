@@ -49,7 +49,6 @@ class Courier:
         if self.pipe is not None:
             line = json.dumps(self.describe(result), separators=(",", ":")).encode() + b"\n"
             try:
-                self.pipe.setblocking(True)
                 self.pipe.settimeout(1.0)
                 self.pipe.sendall(line)
                 self.pipe.setblocking(False)

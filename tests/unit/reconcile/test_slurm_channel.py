@@ -183,27 +183,18 @@ def test_it_is_said_again_until_there_is_an_answer(head, agent):
     until(lambda: put(one, verdict("fatal")) == "", 20)
 
 
-def test_munged_that_is_away_delays_a_verdict_and_loses_none(head, agent, munges):
-    munges[0].stop(signal.SIGKILL)
+@pytest.mark.parametrize(
+    ("whose", "said"), [(0, "munge makes no credential"), (1, "it refuses")], ids=["of the node", "of the controller"]
+)
+def test_munged_that_is_away_delays_a_verdict_and_loses_none(head, agent, munges, whose, said):
+    munges[whose].stop(signal.SIGKILL)
     one = agent(head)
     try:
         put(one, verdict("fatal"))
-        until(lambda: "munge makes no credential" in put(one, verdict("fatal")), 20)
+        until(lambda: said in put(one, verdict("fatal")), 20)
         assert head.says() is None
     finally:
-        munges[0].start()
-    until(lambda: head.says() == "fatal", 20)
-
-
-def test_munged_of_the_controller_that_is_away_delays_a_verdict_and_loses_none(head, agent, munges):
-    munges[1].stop(signal.SIGKILL)
-    one = agent(head)
-    try:
-        put(one, verdict("fatal"))
-        until(lambda: "it refuses" in put(one, verdict("fatal")), 20)
-        assert head.says() is None
-    finally:
-        munges[1].start()
+        munges[whose].start()
     until(lambda: head.says() == "fatal", 20)
 
 
