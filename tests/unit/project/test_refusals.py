@@ -62,7 +62,7 @@ LATE = {
         "main.yml",
     ): "what the storage and the driver have brought: the file system of the state, and GPUs",
     ("slurm_controller", "check.yml"): "jobs that run at the moment at which their GPUs would change",
-    ("slurm_controller", "main.yml"): "whether slurmctld answers",
+    ("slurm_controller", "ready.yml"): "whether slurmctld answers",
     ("slurm_login", "main.yml"): "whether slurmctld answers",
     ("slurm_operator", "main.yml"): "of playbooks of their own",
     ("slurm_operator", "restore.yml"): "whether slurmctld takes the node back",
