@@ -17,7 +17,7 @@ from pathlib import Path
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm, publish
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition import Metrics
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import metrics as host_metrics
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import metrics as reconciler_metrics
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core import metrics as reconciler_metrics
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import metrics as slurm_metrics
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import command as reconciler_command
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shapes import MODES
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import CONFIG
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import MODES
 
 Config = Annotated[Path, typer.Option("--config", help="What the role gpu_reconciler wrote.")]
 

@@ -15,9 +15,9 @@ from typing import Any
 sys.path.insert(0, sys.argv[1])
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Policy
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm_backend import SlurmBackend
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.driver import Driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shapes import Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.backend import SlurmBackend
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 
 GPUS = 8

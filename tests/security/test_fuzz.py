@@ -33,8 +33,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import records as kernel_log
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import agent_state as mesos_agent_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import rows as reconciler_rows
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core import rows as reconciler_rows
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import Failure
 from gpuops.run import records
 from tests.unit.plugins.health_host import Host, address, uuid

@@ -18,12 +18,16 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.service import Service
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.service import store as store_of
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import CONFIG, Wrong
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import MODES
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.status import overview, table
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import UNREACHABLE, NotOurs
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.scheduler import NotOurs, Store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.service import Service
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.settings import Settings, Wrong
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shapes import MODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.status import overview, table
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import CONFIG, SCHEDULERS
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.zookeeper.settings import (
+    Settings as ZooKeeperSettings,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.zookeeper.store import UNREACHABLE
 
 FAILED, USAGE_ERROR = 1, 64
 STOP = (signal.SIGTERM, signal.SIGINT)
@@ -35,9 +39,9 @@ def _complain(why: object) -> None:
     sys.stderr.write(f"gpuops: {why}\n")
 
 
-def _not_reached(why: Exception, settings: reconciler_settings.Settings) -> int:
+def _not_reached(why: Exception, settings: Settings) -> int:
     """Say what kept a command from ZooKeeper or from the state directory. The exit status."""
-    if type(why).__name__ == "NoAuthError":
+    if isinstance(settings, ZooKeeperSettings) and type(why).__name__ == "NoAuthError":
         _complain(
             f"ZooKeeper refuses {settings.credentials} at {settings.path}: what is there has other secrets. "
             "Put the file gpu_reconciler_secrets_path back on the controller and run `gpuops up --tags gpu_reconciler`"
@@ -45,6 +49,10 @@ def _not_reached(why: Exception, settings: reconciler_settings.Settings) -> int:
     else:
         _complain(f"{type(why).__name__}: {why}")
     return FAILED
+
+
+def _store(settings: Settings) -> Store:
+    return SCHEDULERS[settings.scheduler].store(settings, reconciler_settings.secrets(settings))
 
 
 def _stop_when_told(service: Service) -> None:
@@ -59,7 +67,9 @@ def run(config: Path, mode: str | None, once: bool) -> int:
         if not once:
             # Before there are threads, which take the mask over: only the one that waits for them is to get them.
             signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
-        service = Service(settings, reconciler_settings.secrets(settings))
+        secrets = reconciler_settings.secrets(settings)
+        scheduler = SCHEDULERS[settings.scheduler]
+        service = Service(settings, scheduler.backend(settings, secrets), scheduler.store(settings, secrets))
         if once:
             if service.once():
                 return 0
@@ -75,8 +85,8 @@ def run(config: Path, mode: str | None, once: bool) -> int:
     return 0
 
 
-def _ask(settings: reconciler_settings.Settings, request: dict[str, Any]) -> str | None:
-    store = store_of(settings, reconciler_settings.secrets(settings))
+def _ask(settings: Settings, request: dict[str, Any]) -> str | None:
+    store = _store(settings)
     store.open()
     try:
         if request["kind"] == "clear" and request["host"] not in store.hosts():
@@ -111,7 +121,7 @@ def status(config: Path, as_json: bool) -> int:
     """Show what is known of every node. The exit status."""
     try:
         settings = reconciler_settings.load(config)
-        store = store_of(settings, reconciler_settings.secrets(settings))
+        store = _store(settings)
         store.open()
         try:
             found = overview(store)
@@ -122,7 +132,8 @@ def status(config: Path, as_json: bool) -> int:
         return USAGE_ERROR
     except _NOT_REACHED as why:
         return _not_reached(why, settings)
-    sys.stdout.write((json.dumps(found, indent=2) if as_json else table(found)) + "\n")
+    text = json.dumps(found, indent=2) if as_json else table(found, SCHEDULERS[settings.scheduler].plan)
+    sys.stdout.write(f"{text}\n")
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.settings import Wrong
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import digest_id
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
@@ -176,7 +177,7 @@ def _config_problems(config: dict[str, Any]) -> Iterator[Problem]:
     """What the reconciler itself would refuse when it starts."""
     try:
         reconciler_settings.settings_of(config, "the reconciler's settings")
-    except reconciler_settings.Wrong as wrong:
+    except Wrong as wrong:
         yield wrong.problem
 
 
@@ -226,13 +227,18 @@ def _config(params: Params, peers: Peers) -> dict[str, Any]:
     return {
         "zookeeper": ",".join(params["zookeeper_servers"] or peers["zookeeper"]),
         "path": params["zookeeper_path"],
-        **({"scheduler": "slurm"} if _is_slurm(params, peers) else {}),
-        "masters": params["masters"] or peers["masters"],
         "credentials": CREDENTIALS,
         "logins": LOGINS if _logs_in(params) else None,
-        "ca_file": AUTHORITY if _has_authority(params, peers) else params["ca_file"] or None,
+        **({"scheduler": "slurm"} if _is_slurm(params, peers) else _mesos_config(params, peers)),
         "session_s": params["zookeeper_session_timeout"],
         **_common_config(params, "dry-run"),
+    }
+
+
+def _mesos_config(params: Params, peers: Peers) -> dict[str, Any]:
+    return {
+        "masters": params["masters"] or peers["masters"],
+        "ca_file": AUTHORITY if _has_authority(params, peers) else params["ca_file"] or None,
     }
 
 
@@ -275,7 +281,7 @@ def _credentials(params: Params, peers: Peers) -> dict[str, str]:
         }
     if _is_operator(params, peers):
         credentials.update(mesos_principal=peers["operator_user"], mesos_secret=peers["operator_password"])
-    else:
+    elif not _is_slurm(params, peers):
         credentials.update(mesos_principal=params["mesos_principal"], mesos_secret=params["mesos_secret"])
     return {name: value for name, value in credentials.items() if value}
 

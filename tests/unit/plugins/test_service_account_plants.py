@@ -222,7 +222,7 @@ KNOWN = {
     "module_utils/agent/node_orders.py",
     "module_utils/monitoring/exporter.py",
     "module_utils/verify/runtime.py",
-    "module_utils/reconciler/journal.py",
+    "module_utils/reconciler/core/journal.py",
     # By the account whose directory it is.
     "module_utils/portal/backup.py",
     # Files in a scratch directory of root's, and a draft beside the archive in a directory that was checked.
@@ -232,7 +232,7 @@ KNOWN = {
     "module_utils/homes/directories.py",
     # A lock of root's in /run, and one in a directory of root's.
     "module_utils/portal/docker_backend.py",
-    "module_utils/reconciler/file_store.py",
+    "module_utils/reconciler/slurm/store.py",
     # A link of root's.
     "module_utils/system/wheel_environment.py",
     # Its standard output.

@@ -8,7 +8,7 @@ import re
 import sys
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import metrics as host_metrics
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import metrics as reconciler_metrics
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core import metrics as reconciler_metrics
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import metrics as slurm_metrics
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import SEVERITIES

@@ -17,6 +17,8 @@ PLUGINS = "ansible_collections.baremetal.gpu.plugins"
 LAYERS = "What runs on hosts is in layers"
 ALONE = "What runs on hosts knows neither Ansible, nor the controller, nor gpuops"
 CONTROLLER = "The collection does not know gpuops"
+ROOMS = "The schedulers of the reconciler do not know each other, and its core knows none"
+CORE = "The core of the reconciler knows the programs of no scheduler"
 GPUOPS = "gpuops is in layers"
 PRODUCT = "The product does not know its tests"
 HUB = "The portal's package is in layers"
@@ -53,7 +55,7 @@ def tree(tmp_path: Path) -> Path:
 def test_the_contracts_hold(tree: Path) -> None:
     done = lint(tree)
     assert done.returncode == 0, done.stdout + done.stderr
-    for contract in (LAYERS, ALONE, CONTROLLER, GPUOPS, PRODUCT, HUB, HUB_ALONE, DECIDES):
+    for contract in (LAYERS, ALONE, CONTROLLER, ROOMS, CORE, GPUOPS, PRODUCT, HUB, HUB_ALONE, DECIDES):
         assert f"{contract} KEPT" in done.stdout
 
 
@@ -68,8 +70,11 @@ def test_the_contracts_hold(tree: Path) -> None:
         ("module_utils/health/rules.py", f"{PLUGINS}.module_utils.ceph.client", LAYERS),
         ("module_utils/drift/packages.py", f"{PLUGINS}.module_utils.preflight.report", LAYERS),
         ("module_utils/health/codes.py", f"{PLUGINS}.module_utils.agent.state", LAYERS),
-        ("module_utils/agent/state.py", f"{PLUGINS}.module_utils.reconciler.store", LAYERS),
-        ("module_utils/reconciler/store.py", f"{PLUGINS}.module_utils.agent.state", LAYERS),
+        ("module_utils/agent/state.py", f"{PLUGINS}.module_utils.reconciler.zookeeper.store", LAYERS),
+        ("module_utils/reconciler/zookeeper/store.py", f"{PLUGINS}.module_utils.agent.state", LAYERS),
+        ("module_utils/reconciler/core/driver.py", f"{PLUGINS}.module_utils.reconciler.slurm.plan", ROOMS),
+        ("module_utils/reconciler/slurm/plan.py", f"{PLUGINS}.module_utils.reconciler.mesos.plan", ROOMS),
+        ("module_utils/reconciler/core/metrics.py", f"{PLUGINS}.module_utils.slurm.control", CORE),
         ("module_utils/gpu/facts.py", "ansible.module_utils.basic", ALONE),
         ("module_utils/gpu/facts.py", f"{PLUGINS}.plugin_utils.allocatable", ALONE),
         ("module_utils/gpu/facts.py", "gpuops", ALONE),

@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.driver import Driver
 from gpuops.cli import app
 
 KIND, POINT = sys.argv[1:3]

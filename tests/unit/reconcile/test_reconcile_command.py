@@ -17,8 +17,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import SECRETS
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core import settings as reconciler_settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos.settings import Settings
 from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper, NotHere
 from tests.unit.reconcile import places
 from tests.unit.reconcile.site import ISOLATION, Site
@@ -354,7 +354,7 @@ def test_settings_that_cannot_be_used_are_refused_with_the_remedy(tmp_path):
         return done.stderr
 
     assert "cannot be read" in run()
-    secret.write_text(json.dumps(dict.fromkeys(SECRETS, "hidden")))
+    secret.write_text(json.dumps(dict.fromkeys(Settings.SECRETS, "hidden")))
     secret.chmod(0o640)
     assert "mode 0640" in run()
     secret.chmod(0o600)
@@ -389,7 +389,7 @@ def test_an_ordinary_administrator_is_told_to_use_sudo_and_not_to_take_the_secre
         os.setgid(65534)
         os.setuid(65534)
         try:
-            reconciler_settings._private(str(secret))
+            reconciler_settings.private(str(secret))
         except reconciler_settings.Wrong as why:
             os._exit(10 if "sudo gpuops-reconciler" in str(why) and "chown" not in str(why) else 11)
         os._exit(12)

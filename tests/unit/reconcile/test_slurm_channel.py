@@ -22,9 +22,10 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import courier
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import slurm as agent_slurm
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import file_store, receiver
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.file_store import FileStore
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm import receiver
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm import store as file_store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.store import FileStore
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import munge, verdict_channel
 from tests.local_munge import LocalMunge, NotHere
 from tests.local_zookeeper import free_port

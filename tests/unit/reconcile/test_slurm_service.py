@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The whole way on loopback but Slurm: the agent's publisher, munged of two hosts, the reconciler and its files.
 
-slurmctld is the model of tests/unit/plugins/module_utils/reconciler/slurm_world.py, which makes a pass over its queue
-at each look.
+slurmctld is the model of tests/unit/plugins/module_utils/reconciler/slurm/slurm_world.py, which makes a pass over its
+queue at each look.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import threading
 import time
@@ -18,13 +19,19 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import slurm as agent_slurm
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import command, service
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import command
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.service import Service
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.service import Service
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.settings import Settings, Wrong
 from tests.local_munge import LocalMunge, NotHere
 from tests.local_zookeeper import free_port
-from tests.unit.plugins.module_utils.reconciler.slurm_world import NODE, SlurmWorld
+from tests.unit.plugins.module_utils.reconciler.slurm.slurm_world import NODE, SlurmWorld
 from tests.unit.simulators.mesos_cluster import until
+
+
+def service(settings: Settings) -> Service:
+    slurm = reconciler_settings.SCHEDULERS["slurm"]
+    return Service(settings, slurm.backend(settings, {}), slurm.store(settings, {}))
 
 
 class World(SlurmWorld):
@@ -47,7 +54,9 @@ class Site:
     def __init__(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.munged = LocalMunge("127.0.0.2")
         self.world = World(gpus=2)
-        monkeypatch.setattr(service, "backend", lambda _settings, _secrets: self.world.backend)
+        backend = self.world.backend
+        slurm = dataclasses.replace(reconciler_settings.SCHEDULERS["slurm"], backend=lambda *_settings: backend)
+        monkeypatch.setitem(reconciler_settings.SCHEDULERS, "slurm", slurm)
         (base / "slurm.conf").write_text(f"NodeName={NODE} CPUs=8 NodeAddr=127.0.0.2\n")
         self.config = base / "reconciler.json"
         self.state = base / "state"
@@ -71,7 +80,7 @@ class Site:
 
     def start(self) -> None:
         settings = reconciler_settings.load(self.config)
-        self.running = Service(settings, reconciler_settings.secrets(settings))
+        self.running = service(settings)
         self.thread = threading.Thread(target=self.running.run)
         self.thread.start()
 
@@ -191,10 +200,10 @@ def test_a_port_that_is_another_programs_is_named(site, capsys):
     site.start()
     config = json.loads(site.config.read_text())
     until(lambda: site.status(capsys)["leader"])
-    other = Service(
-        reconciler_settings.settings_of({**config, "journal": f"{site.state}/journal.jsonl"}, "the settings"), {}
+    other = service(
+        reconciler_settings.settings_of({**config, "journal": f"{site.state}/journal.jsonl"}, "the settings")
     )
-    with pytest.raises(reconciler_settings.Wrong, match=str(config["port"])):
+    with pytest.raises(Wrong, match=str(config["port"])):
         other.run()
 
 
@@ -211,5 +220,5 @@ def test_a_port_that_is_another_programs_is_named(site, capsys):
 )
 def test_settings_that_do_not_go_together_are_refused(change, named):
     told = {"scheduler": "slurm", "state_directory": "/state", **change}
-    with pytest.raises(reconciler_settings.Wrong, match=named):
+    with pytest.raises(Wrong, match=named):
         reconciler_settings.settings_of(told, "the settings")

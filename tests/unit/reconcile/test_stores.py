@@ -12,14 +12,15 @@ from typing import Any, Protocol
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import Unusable
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import file_store
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.file_store import FileStore, InCharge
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Settings
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import NotLeading, Store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.scheduler import NotLeading
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm import plan
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm import store as file_store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.store import FileStore, InCharge
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.zookeeper.store import ZooKeeperStore
 from tests.unit.simulators.mesos_cluster import until
 
-ROW = {"memory": {**reconcile_memory.empty("n1"), "known": True}, "last": [], "clear": None}
+ROW = {"memory": {**plan.empty("n1"), "known": True}, "last": [], "clear": None}
 FLEET = {"schema": 1, "fences": [[1.0, "n1"]], "permitted": []}
 VERDICT = {"schema": 1, "host": "n1", "verdict": "fatal", "reasons": [], "devices": []}
 
@@ -37,11 +38,11 @@ class InZooKeeper:
     def __init__(self, request: pytest.FixtureRequest, base: Path) -> None:
         self.server = request.getfixturevalue("zookeeper")
         self.path = f"/{base.name}"
-        self.made: list[Store] = []
+        self.made: list[ZooKeeperStore] = []
 
-    def make(self) -> Store:
-        settings = Settings(zookeeper=self.server.address, masters=("http://127.0.0.1:1",), path=self.path)
-        self.made.append(Store(settings, {}))
+    def make(self) -> ZooKeeperStore:
+        settings = Settings(zookeeper=self.server.address, path=self.path)
+        self.made.append(ZooKeeperStore(settings, {}, plan))
         self.made[-1].open()
         self.made[-1].prepare()
         return self.made[-1]
@@ -196,7 +197,7 @@ def test_hosts_are_those_that_speak_or_are_remembered(kept):
     assert store.hosts() == set()
     kept.say(VERDICT)
     assert store.hosts() == {"n1"}
-    store.save_node("n2", {**ROW, "memory": reconcile_memory.empty("n2")})
+    store.save_node("n2", {**ROW, "memory": plan.empty("n2")})
     assert store.hosts() == {"n1", "n2"}
 
 

@@ -15,7 +15,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.security import make_acl, make_digest_acl, make_digest_acl_credential
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import decide as reconcile
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos import plan as reconcile
 from tests.unit.reconcile import places
 from tests.unit.reconcile.site import ISOLATION, Site
 from tests.unit.reconcile.test_reconcile_command import WAY
@@ -277,7 +277,7 @@ def test_a_dry_run_without_a_login_works_and_acting_without_one_is_refused(site:
     one.config.write_text(json.dumps(one.settings))
     refused = one.command("reconcile", "--once")
     assert refused.returncode == 64
-    assert "there is no login for ZooKeeper, where anybody could then give orders" in refused.stderr
+    assert "there is no login for ZooKeeper, so that any client could give orders" in refused.stderr
     mesos_agent(one, "n1")
     with client(one) as anyone:
         anyone.create(f"{one.path}/verdicts/n1", json.dumps(verdict("n1", "fatal")).encode(), makepath=True)

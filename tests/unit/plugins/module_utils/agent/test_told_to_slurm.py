@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.file_store import FileStore
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.store import FileStore
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import munge
 from tests.local_munge import LocalMunge, NotHere
 from tests.local_zookeeper import free_port

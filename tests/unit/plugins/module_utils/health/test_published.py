@@ -16,14 +16,14 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.published imp
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import json_object
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import decide as reconcile
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import fleet as reconcile_fleet
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import rows as reconciler_rows
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import Node, Policy
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos_backend import MesosBackend
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core import fleet as reconcile_fleet
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core import rows as reconciler_rows
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.driver import Driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shapes import Node, Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos import plan as reconcile
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos.backend import MesosBackend
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
-from tests.unit.plugins.module_utils.reconciler.reconcile_world import World
+from tests.unit.plugins.module_utils.reconciler.mesos.mesos_world import World
 
 ACT = Policy(mode="act")
 
@@ -134,7 +134,7 @@ def test_what_the_reconciler_wrote_is_read_back_in_all_stages():
     for _turn in range(40):
         one.settle(turns=1)
         row = {"memory": one.memory, "last": [{"time": 1.0, "what": "begin", "kind": "drain"}], "clear": None}
-        assert reconciler_rows.node("n1", json.dumps(row).encode()) == row
+        assert reconciler_rows.node(reconcile, "n1", json.dumps(row).encode()) == row
 
 
 # --- everything else that may come ---
@@ -225,7 +225,7 @@ def fuzz(seed: int) -> None:
     one.settle(turns=chance.randrange(6))
     row = {"memory": one.memory, "last": [], "clear": None}
     try:
-        rows = {"n1": reconciler_rows.node("n1", json.dumps(mutated(row, chance)).encode())}
+        rows = {"n1": reconciler_rows.node(reconcile, "n1", json.dumps(mutated(row, chance)).encode())}
     except Malformed:
         rows = {}
     assert "S9" in serve({"n1": published}, {host: row for host, row in rows.items() if "memory" in row}, agents), seed
@@ -297,7 +297,7 @@ def test_a_host_of_which_nothing_can_be_made_after_all_is_named_and_the_others_a
             raise RecursionError("what nobody has thought of")
         return observe(memory, node, *more)
 
-    monkeypatch.setattr(MesosBackend, "observe", staticmethod(fails))
+    monkeypatch.setattr(reconcile, "observe", fails)
     agent = {"id": "S0", "hostname": "n1", "pid": "slave(1)@10.0.0.1:5051", "active": True, "resources": {"gpus": 2.0}}
     assert serve({"n1": verdict()}, {}, [agent]) == ["S9"]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What holds with every scheduler: one suite of scenarios over the models of a node of Mesos and of Slurm.
 
-How each gets there is in test_decide.py and test_slurm_plan.py.
+How each gets there is in mesos/test_plan.py and slurm/test_plan.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Policy
-from tests.unit.plugins.module_utils.reconciler import reconcile_world, slurm_world
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.memory import lasting
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shapes import Policy
+from tests.unit.plugins.module_utils.reconciler.mesos import mesos_world
+from tests.unit.plugins.module_utils.reconciler.slurm import slurm_world
 
 ACT = Policy(mode="act", settle_s=60.0)
 GPUS = 4
@@ -67,7 +68,7 @@ class Node(Protocol):
 
 class MesosNode:
     def __init__(self, policy: Policy) -> None:
-        self.world = reconcile_world.World(GPUS, policy)
+        self.world = mesos_world.World(GPUS, policy)
         self.wrong = self.world.wrong
 
     def _gpu(self, uuid: str) -> int:
@@ -114,7 +115,7 @@ class MesosNode:
     def round(self, cut: bool = False) -> None:
         try:
             self.world.round("call" if cut else "")
-        except reconcile_world.Killed:
+        except mesos_world.Killed:
             self.world.restart()
         self.world.node_acts()
         self.world.now += 1.0
@@ -130,7 +131,7 @@ class MesosNode:
 
     def given_out(self) -> set[int]:
         agent = self.world.agent
-        if agent is None or agent["state"] != "active":
+        if agent is None or agent.state != "active":
             return set()
         return {self._gpu(uuid) for uuid in self.world.listed} - self.jobs()
 
@@ -188,15 +189,15 @@ class SlurmNode:
     def clear(self) -> None:
         for gpu in list(self.world.fatal):
             self.mend(gpu)
-        self.world.memory = reconcile_memory.clear(self.world.memory, None)
+        self.world.memory = self.world.backend.plan.clear(self.world.memory, None, self.world.now)
 
     def round(self, cut: bool = False) -> None:
         self.world.cut = 0 if cut else None
         try:
             self.world.step(self.held)
         except slurm_world.Killed:
-            written = json.loads(json.dumps(reconcile_memory.lasting(self.world.memory)))
-            self.world.memory = {**reconcile_memory.empty(slurm_world.NODE), **written}
+            written = json.loads(json.dumps(lasting(self.world.memory)))
+            self.world.memory = {**self.world.backend.plan.empty(slurm_world.NODE), **written}
         self.world.cut = None
         self.world.schedule()
         self.world.now += 1.0

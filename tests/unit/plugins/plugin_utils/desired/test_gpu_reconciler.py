@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.filter.desired import desired as plan_of
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Wrong, settings_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.settings import Wrong
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import settings_of
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import digest_id
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import gpu_reconciler
@@ -149,7 +150,8 @@ def config_of(peers: dict[str, Any], **given: Any) -> dict[str, Any]:
 
 def test_a_site_with_slurm_alone_has_its_nodes_fenced_without_a_login_of_mesos() -> None:
     config = config_of(SLURM)
-    assert (config["scheduler"], config["masters"]) == ("slurm", [])
+    assert config["scheduler"] == "slurm"
+    assert "masters" not in config
     assert not desired(DEFAULTS, {}, SLURM).parts["is_operator"]
 
 

@@ -15,7 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.backup.nightly impor
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import ACTIONS, CODES, remedy
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs import spool, store
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS as HOST_METRICS
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.metrics import METRICS as RECONCILER_METRICS
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.metrics import METRICS as RECONCILER_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry.watch import METRICS as REGISTRY_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.metrics import METRICS as SLURM_METRICS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import gpu, rules
