@@ -70,7 +70,7 @@ def describe(
     run: host_run.Call | None = None,
     root: str = "/",
 ) -> dict[str, Any]:
-    """What is published of the agent's result; see reconciler/gpus.py. `place` is that of the host's Mesos agent,
+    """What is published of the agent's result; see reconciler/core/gpus.py. `place` is that of the host's Mesos agent,
     `answer` the file with the answer to the last order."""
     health = result["health"] or {"verdict": UNKNOWN, "since": None, "reasons": [], "devices": []}
     told = read(answer)
@@ -124,7 +124,7 @@ def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_order(told: Any) -> bool:
-    """Whether it has the form of an order; see reconciler/shapes.py."""
+    """Whether it has the form of an order; see reconciler/core/memory.py."""
     if not isinstance(told, dict) or not all(isinstance(told.get(key), str) for key in ("id", "kind")):
         return False
     gpus = told.get("gpus") or []

@@ -187,7 +187,7 @@ def _in_words(failure: Exception) -> str:
 
 
 class SlurmController(Courier):
-    """A publisher of agent.py. `describe` makes what is published of the agent's result; see reconciler/gpus.py."""
+    """A publisher of agent.py. `describe` makes what is published of a result; see reconciler/core/gpus.py."""
 
     def __init__(self, settings: Settings, describe: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
         super().__init__(describe, lambda pipe: Child(settings, pipe).serve(), "slurmctld's hosts")

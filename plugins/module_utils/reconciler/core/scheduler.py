@@ -46,7 +46,7 @@ class Seen:
 
 
 class Plan(Protocol):
-    """The decisions for one node: pure functions of a module, plan.py of the scheduler. All times are Unix seconds.
+    """The decisions for one node: pure functions of one module. All times are Unix seconds.
 
     The driver repeats, for every node:
 
