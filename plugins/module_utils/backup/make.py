@@ -44,6 +44,8 @@ DUMP_S = 3600
 def make(path: str, host: str, parts: Sequence[Part], run: Run, now: float) -> archive.Manifest:
     """Write an archive to a path, and compare what was written. Raises Refused and OSError; nothing is there then."""
     manifest = archive.Manifest(host, int(now), system=_system())
+    # What is there when a backup begins is in it.
+    time.sleep(max((part.written_within_s for part in parts), default=0))
     with archive.new_file(path) as file, tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as private:
         writer = archive.Writer(file)
         for part in parts:

@@ -28,6 +28,7 @@ _SHAPE = object_of(
         "units": list_of(NAME),
         "packages": list_of(NAME),
         "people": list_of(_PERSON),
+        "written_within_s": whole(0, 60),
     },
 )
 
@@ -43,6 +44,7 @@ class Part:
     :ivar units: what does not run while it is put back.
     :ivar packages: whose versions it depends on: an older one does not read it.
     :ivar people: name, group, uid and gid of accounts whose passwords are kept, as hashes.
+    :ivar written_within_s: how long it may take until the files have what a program knows.
     :ivar not_needed: why nothing of it is in an archive.
     """
 
@@ -56,6 +58,7 @@ class Part:
     units: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     people: tuple[Mapping[str, Any], ...] = ()
+    written_within_s: int = 0
     not_needed: str = ""
 
     def has(self, path: str) -> bool:

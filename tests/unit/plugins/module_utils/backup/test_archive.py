@@ -172,6 +172,20 @@ def test_files_are_whole_while_slurmctld_replaces_them(host: Host) -> None:
         writer.join()
 
 
+def test_what_a_program_knows_when_the_backup_begins_is_in_it(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(host)
+
+    def passes(seconds: float) -> None:
+        if seconds >= 6:
+            (host.state / "job_state").write_text("with the job that has just started")
+
+    monkeypatch.setattr(make.time, "sleep", passes)
+    host.make(host.part(written_within_s=6))
+    empty(host.state)
+    host.put_back()
+    assert (host.state / "job_state").read_text() == "with the job that has just started"
+
+
 def test_a_database_is_copied_whole_while_it_is_written(host: Host) -> None:
     path = host.state / "hub.sqlite"
     hub = sqlite3.connect(path)
