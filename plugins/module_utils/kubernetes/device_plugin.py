@@ -1,0 +1,243 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gives the GPUs of a node to kubelet, by its device plugin interface v1beta1.
+
+The resource is nvidia.com/gpu, a device is a GPU by its UUID, and a container gets it by its name in the CDI
+specification. A GPU with a fatal verdict is Unhealthy: kubelet gives it to no more pods, and those that have it and the
+others go on. Source: k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.container.cdi import KIND
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import protobuf
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu, Gpus
+
+try:
+    import grpc
+
+    WHY_NOT = protobuf.WHY_NOT
+except ImportError as missing:
+    WHY_NOT = f"the Python library grpcio is not here ({missing})"
+
+VERSION = "v1beta1"
+RESOURCE = "nvidia.com/gpu"
+DIRECTORY = "/var/lib/kubelet/device-plugins"
+KUBELET, OURS = "kubelet.sock", "baremetal-gpu.sock"
+HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+# How often the report and kubelet's socket are looked at.
+TICK_S = 0.1
+CALL_S = 5.0
+# All sets of GPUs are compared up to so many; then one GPU after the other is chosen.
+SETS_AT_MOST = 20000
+
+_DEVICES = {1: ("devices_ids", ["string"])}
+TABLE: protobuf.Table = {
+    "Empty": {},
+    "DevicePluginOptions": {1: ("pre_start_required", "bool"), 2: ("get_preferred_allocation_available", "bool")},
+    "RegisterRequest": {
+        1: ("version", "string"),
+        2: ("endpoint", "string"),
+        3: ("resource_name", "string"),
+        4: ("options", "DevicePluginOptions"),
+    },
+    "NUMANode": {1: ("ID", "int64")},
+    "TopologyInfo": {1: ("nodes", ["NUMANode"])},
+    "Device": {1: ("ID", "string"), 2: ("health", "string"), 3: ("topology", "TopologyInfo")},
+    "ListAndWatchResponse": {1: ("devices", ["Device"])},
+    "ContainerPreferredAllocationRequest": {
+        1: ("available_deviceIDs", ["string"]),
+        2: ("must_include_deviceIDs", ["string"]),
+        3: ("allocation_size", "int32"),
+    },
+    "PreferredAllocationRequest": {1: ("container_requests", ["ContainerPreferredAllocationRequest"])},
+    "ContainerPreferredAllocationResponse": {1: ("deviceIDs", ["string"])},
+    "PreferredAllocationResponse": {1: ("container_responses", ["ContainerPreferredAllocationResponse"])},
+    "ContainerAllocateRequest": _DEVICES,
+    "AllocateRequest": {1: ("container_requests", ["ContainerAllocateRequest"])},
+    "CDIDevice": {1: ("name", "string")},
+    "ContainerAllocateResponse": {5: ("cdi_devices", ["CDIDevice"])},
+    "AllocateResponse": {1: ("container_responses", ["ContainerAllocateResponse"])},
+    "PreStartContainerRequest": _DEVICES,
+    "PreStartContainerResponse": {},
+}
+
+
+def preferred(gpus: Mapping[str, Gpu], available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+    """The GPUs that are nearest to one another, with those that must be among them."""
+    chosen = list(dict.fromkeys(must))
+    left = [uuid for uuid in dict.fromkeys(available) if uuid not in chosen]
+    missing = min(size - len(chosen), len(left))
+    if missing <= 0:
+        return chosen[:size]
+
+    def near(uuids: Sequence[str]) -> int:
+        return sum(gpus[one].scores.get(other, 0) for one, other in itertools.combinations(uuids, 2) if one in gpus)
+
+    sets = list(itertools.islice(itertools.combinations(left, missing), SETS_AT_MOST + 1))
+    if len(sets) <= SETS_AT_MOST:
+        return [*chosen, *max(sets, key=lambda row: near([*chosen, *row]))]
+    for _number in range(missing):
+        best = max(left, key=lambda uuid: near([*chosen, uuid]))
+        chosen.append(best)
+        left.remove(best)
+    return chosen
+
+
+class DevicePlugin:
+    """``DevicePlugin(gpus).run(ended)`` serves kubelet until the event is set."""
+
+    def __init__(self, gpus: Gpus, directory: str = DIRECTORY) -> None:
+        self.gpus, self.directory = gpus, directory
+        self.types = protobuf.messages(VERSION, TABLE)
+        self.changed = threading.Condition()
+        self._number = 0
+        self._ended = threading.Event()
+        self._server: Any = None
+        # What stops kubelet from using us; empty if nothing does.
+        self.problem = ""
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    # What kubelet asks.
+
+    def options(self, _request: Any, _context: Any) -> Any:
+        return self.types["DevicePluginOptions"](get_preferred_allocation_available=True)
+
+    def watch(self, _request: Any, context: Any) -> Iterator[Any]:
+        """The GPUs now, and again at each change."""
+        sent = -1
+        while not self._ended.is_set() and context.is_active():
+            with self.changed:
+                if self._number == sent:
+                    self.changed.wait(1.0)
+                    continue
+                sent, rows = self._number, list(self.gpus.found.values())
+            yield self.types["ListAndWatchResponse"](devices=[self._device(gpu) for gpu in rows])
+
+    def _device(self, gpu: Gpu) -> Any:
+        device = self.types["Device"](ID=gpu.uuid, health=HEALTHY if gpu.is_well else UNHEALTHY)
+        if gpu.numa is not None:
+            device.topology.nodes.add(ID=gpu.numa)
+        return device
+
+    def prefer(self, request: Any, _context: Any) -> Any:
+        response = self.types["PreferredAllocationResponse"]()
+        for row in request.container_requests:
+            chosen = preferred(
+                self.gpus.found, row.available_deviceIDs, row.must_include_deviceIDs, row.allocation_size
+            )
+            response.container_responses.add(deviceIDs=chosen)
+        return response
+
+    def allocate(self, request: Any, context: Any) -> Any:
+        response = self.types["AllocateResponse"]()
+        for row in request.container_requests:
+            given = response.container_responses.add()
+            for uuid in row.devices_ids:
+                gpu = self.gpus.found.get(uuid)
+                if gpu is None:
+                    context.abort(grpc.StatusCode.NOT_FOUND, f"{uuid[:64]} is not a GPU of this node")
+                elif not gpu.is_well:
+                    # It failed after kubelet had chosen it.
+                    context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{uuid} is withheld: {gpu.code}. {gpu.text}")
+                given.cdi_devices.add(name=f"{KIND}={uuid}")
+        return response
+
+    def before_start(self, _request: Any, _context: Any) -> Any:
+        return self.types["PreStartContainerResponse"]()
+
+    # Service.
+
+    def serve(self) -> None:
+        """Listen at a socket of ours, anew. Raises OSError where that cannot be made."""
+        self.stop()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(OURS))
+        kind = grpc.unary_unary_rpc_method_handler
+
+        def handler(does: Any, request: str, response: str, make: Any = kind) -> Any:
+            return make(
+                does,
+                request_deserializer=self.types[request].FromString,
+                response_serializer=self.types[response].SerializeToString,
+            )
+
+        stream = grpc.unary_stream_rpc_method_handler
+        methods = {
+            "GetDevicePluginOptions": handler(self.options, "Empty", "DevicePluginOptions"),
+            "ListAndWatch": handler(self.watch, "Empty", "ListAndWatchResponse", stream),
+            "GetPreferredAllocation": handler(self.prefer, "PreferredAllocationRequest", "PreferredAllocationResponse"),
+            "Allocate": handler(self.allocate, "AllocateRequest", "AllocateResponse"),
+            "PreStartContainer": handler(self.before_start, "PreStartContainerRequest", "PreStartContainerResponse"),
+        }
+        server = grpc.server(ThreadPoolExecutor(8))
+        service = grpc.method_handlers_generic_handler(f"{VERSION}.DevicePlugin", methods)
+        server.add_generic_rpc_handlers((service,))
+        if not server.add_insecure_port(f"unix://{self.path(OURS)}"):
+            raise OSError(f"{self.path(OURS)} cannot be listened on")
+        server.start()
+        os.chmod(self.path(OURS), 0o600)
+        self._server = server
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop(0).wait()
+            self._server = None
+
+    def register(self) -> None:
+        """Make us known to kubelet. Raises grpc.RpcError."""
+        with grpc.insecure_channel(f"unix://{self.path(KUBELET)}") as channel:
+            call = channel.unary_unary(
+                f"/{VERSION}.Registration/Register",
+                request_serializer=self.types["RegisterRequest"].SerializeToString,
+                response_deserializer=self.types["Empty"].FromString,
+            )
+            options = self.types["DevicePluginOptions"](get_preferred_allocation_available=True)
+            request = self.types["RegisterRequest"](
+                version=VERSION, endpoint=OURS, resource_name=RESOURCE, options=options
+            )
+            call(request, timeout=CALL_S)
+
+    def run(self, ended: threading.Event) -> None:
+        known: tuple[int, ...] | None = None
+        try:
+            while not ended.wait(TICK_S):
+                if self.gpus.refresh():
+                    with self.changed:
+                        self._number += 1
+                        self.changed.notify_all()
+                now = self._sockets()
+                # kubelet forgets its plugins when it starts, and removes their sockets.
+                if now == known and not self.problem:
+                    continue
+                try:
+                    self.serve()
+                    self.register()
+                    known, self.problem = self._sockets(), ""
+                except (OSError, grpc.RpcError) as why:
+                    self.problem = str(why.details() if isinstance(why, grpc.RpcError) else why)
+                    ended.wait(1.0)
+        finally:
+            self._ended.set()
+            self.stop()
+
+    def _sockets(self) -> tuple[int, ...]:
+        return tuple(_inode(self.path(name)) for name in (KUBELET, OURS))
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0

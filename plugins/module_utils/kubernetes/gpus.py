@@ -1,0 +1,130 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The GPUs of a node as the host's agent reports them, for what gives them to pods.
+
+A GPU may be given out once the agent has seen it well, and until it reports a fatal verdict for it or for the host.
+What it cannot tell changes nothing, and neither does a report that is missing, damaged or too old.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+
+# More GPUs than any host has.
+GPUS_AT_MOST = 256
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """:ivar code: of the fatal verdict that withholds it, `not_seen_well` before its first good one, empty if it may
+    be given out.
+    :ivar numa: the NUMA node, None where the host does not have the GPU at one.
+    :ivar scores: how near each other GPU is, by UUID; see gpu/topology.py.
+    """
+
+    uuid: str
+    code: str
+    text: str = ""
+    numa: int | None = None
+    scores: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_well(self) -> bool:
+        return not self.code
+
+
+NOT_SEEN_WELL = "not_seen_well"
+
+
+class Gpus:
+    """`refresh` reads the report where it is another than before."""
+
+    def __init__(self, root: str = "/") -> None:
+        self.root = root
+        self.found: dict[str, Gpu] = {}
+        # Why the report cannot be used; empty if it can.
+        self.problem = "the agent has not reported yet"
+        self._seen: tuple[int, ...] = ()
+
+    def refresh(self) -> bool:
+        """Whether anything changed."""
+        before = self.found, self.problem
+        try:
+            seen = self._stat()
+            if seen == self._seen and not self.problem:
+                result = None
+            else:
+                result = agent_result.read(self.root)
+                self._seen = seen
+            self.problem = ""
+        except (OSError, agent_result.Unusable) as why:
+            self.problem, result = one_line(why, 300), None
+        if result is not None:
+            self.found = judged(result, self.found)
+        return before != (self.found, self.problem)
+
+    def _stat(self) -> tuple[int, ...]:
+        status = os.stat(os.path.join(self.root, agent_result.path(self.root).lstrip("/")))
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def judged(result: Mapping[str, Any], before: Mapping[str, Gpu]) -> dict[str, Gpu]:
+    """UUID -> GPU, by a report that can be relied on and what was known before."""
+    report = result["health"]
+    of_host = _fatal(report)
+    facts = result.get("facts")
+    rows = _rows(facts, "devices")
+    found: dict[str, Gpu] = {}
+    for part in report["devices"][:GPUS_AT_MOST]:
+        uuid = part.get("uuid")
+        if not isinstance(uuid, str) or not uuid.startswith("GPU-") or len(uuid) > 63:
+            continue
+        known = before.get(uuid)
+        code, text = _fatal(part) or of_host or ("", "")
+        if not code and part["verdict"] == UNKNOWN:
+            code, text = (known.code, known.text) if known else (NOT_SEEN_WELL, "the agent cannot tell yet")
+        row = next((row for row in rows if row.get("uuid") == uuid), {})
+        numa = row.get("numa_node")
+        is_node = isinstance(numa, int) and not isinstance(numa, bool) and 0 <= numa < 4096
+        found[uuid] = Gpu(uuid, code, text, numa if is_node else None, _scores(facts, rows, uuid))
+    for uuid, gpu in before.items():
+        # A GPU that fell off the bus may be reported without its UUID, or not at all.
+        if uuid not in found:
+            found[uuid] = gpu if gpu.code else dataclasses.replace(gpu, code="not_reported", text="it is not reported")
+    return found
+
+
+def _fatal(part: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(code, text) of the first fatal reason."""
+    for row in part["reasons"]:
+        if row.get("verdict") == FATAL:
+            return one_line(row.get("code") or "fatal", 60), one_line(row.get("text") or "", 300)
+    return None
+
+
+def _rows(facts: Any, name: str) -> list[dict[str, Any]]:
+    rows = facts.get(name) if isinstance(facts, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _scores(facts: Any, rows: list[dict[str, Any]], uuid: str) -> dict[str, int]:
+    topology = facts.get("topology") if isinstance(facts, dict) else None
+    scores = topology.get("scores") if isinstance(topology, dict) else None
+    place = next((place for place, row in enumerate(rows) if row.get("uuid") == uuid), None)
+    mine = scores[place] if isinstance(scores, list) and place is not None and place < len(scores) else None
+    if not isinstance(mine, list):
+        return {}
+    return {
+        str(row.get("uuid")): score
+        for row, score in zip(rows, mine)
+        if isinstance(score, int) and not isinstance(score, bool)
+    }
