@@ -15,19 +15,15 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container.cdi import KIND
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import protobuf
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import grpc_server, protobuf
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu, Gpus
 
-try:
+with contextlib.suppress(ImportError):
+    # Without it, grpc_server.WHY_NOT says so.
     import grpc
-
-    WHY_NOT = protobuf.WHY_NOT
-except ImportError as missing:
-    WHY_NOT = f"the Python library grpcio is not here ({missing})"
 
 VERSION = "v1beta1"
 RESOURCE = "nvidia.com/gpu"
@@ -162,33 +158,14 @@ class DevicePlugin:
     def serve(self) -> None:
         """Listen at a socket of ours, anew. Raises OSError where that cannot be made."""
         self.stop()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path(OURS))
-        kind = grpc.unary_unary_rpc_method_handler
-
-        def handler(does: Any, request: str, response: str, make: Any = kind) -> Any:
-            return make(
-                does,
-                request_deserializer=self.types[request].FromString,
-                response_serializer=self.types[response].SerializeToString,
-            )
-
-        stream = grpc.unary_stream_rpc_method_handler
-        methods = {
-            "GetDevicePluginOptions": handler(self.options, "Empty", "DevicePluginOptions"),
-            "ListAndWatch": handler(self.watch, "Empty", "ListAndWatchResponse", stream),
-            "GetPreferredAllocation": handler(self.prefer, "PreferredAllocationRequest", "PreferredAllocationResponse"),
-            "Allocate": handler(self.allocate, "AllocateRequest", "AllocateResponse"),
-            "PreStartContainer": handler(self.before_start, "PreStartContainerRequest", "PreStartContainerResponse"),
+        methods: grpc_server.Methods = {
+            "GetDevicePluginOptions": (self.options, "Empty", "DevicePluginOptions"),
+            "ListAndWatch": (self.watch, "Empty", ["ListAndWatchResponse"]),
+            "GetPreferredAllocation": (self.prefer, "PreferredAllocationRequest", "PreferredAllocationResponse"),
+            "Allocate": (self.allocate, "AllocateRequest", "AllocateResponse"),
+            "PreStartContainer": (self.before_start, "PreStartContainerRequest", "PreStartContainerResponse"),
         }
-        server = grpc.server(ThreadPoolExecutor(8))
-        service = grpc.method_handlers_generic_handler(f"{VERSION}.DevicePlugin", methods)
-        server.add_generic_rpc_handlers((service,))
-        if not server.add_insecure_port(f"unix://{self.path(OURS)}"):
-            raise OSError(f"{self.path(OURS)} cannot be listened on")
-        server.start()
-        os.chmod(self.path(OURS), 0o600)
-        self._server = server
+        self._server = grpc_server.serve(self.path(OURS), f"{VERSION}.DevicePlugin", self.types, methods)
 
     def stop(self) -> None:
         if self._server is not None:
@@ -197,17 +174,9 @@ class DevicePlugin:
 
     def register(self) -> None:
         """Make us known to kubelet. Raises grpc.RpcError."""
-        with grpc.insecure_channel(f"unix://{self.path(KUBELET)}") as channel:
-            call = channel.unary_unary(
-                f"/{VERSION}.Registration/Register",
-                request_serializer=self.types["RegisterRequest"].SerializeToString,
-                response_deserializer=self.types["Empty"].FromString,
-            )
-            options = self.types["DevicePluginOptions"](get_preferred_allocation_available=True)
-            request = self.types["RegisterRequest"](
-                version=VERSION, endpoint=OURS, resource_name=RESOURCE, options=options
-            )
-            call(request, timeout=CALL_S)
+        options = self.types["DevicePluginOptions"](get_preferred_allocation_available=True)
+        request = self.types["RegisterRequest"](version=VERSION, endpoint=OURS, resource_name=RESOURCE, options=options)
+        grpc_server.call(self.path(KUBELET), f"/{VERSION}.Registration/Register", request, self.types["Empty"], CALL_S)
 
     def run(self, ended: threading.Event) -> None:
         known: tuple[int, ...] | None = None
