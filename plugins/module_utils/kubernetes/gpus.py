@@ -35,6 +35,11 @@ class Gpu:
     code: str
     text: str = ""
     numa: int | None = None
+    index: int | None = None
+    model: str = ""
+    address: str = ""
+    architecture: str = ""
+    memory_mib: int = 0
     scores: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -93,14 +98,27 @@ def judged(result: Mapping[str, Any], before: Mapping[str, Gpu]) -> dict[str, Gp
         if not code and part["verdict"] == UNKNOWN:
             code, text = (known.code, known.text) if known else (NOT_SEEN_WELL, "the agent cannot tell yet")
         row = next((row for row in rows if row.get("uuid") == uuid), {})
-        numa = row.get("numa_node")
-        is_node = isinstance(numa, int) and not isinstance(numa, bool) and 0 <= numa < 4096
-        found[uuid] = Gpu(uuid, code, text, numa if is_node else None, _scores(facts, rows, uuid))
+        found[uuid] = Gpu(
+            uuid,
+            code,
+            text,
+            numa=_number(row.get("numa_node"), 4096),
+            index=_number(row.get("index"), GPUS_AT_MOST),
+            model=one_line(row.get("name") or "", 64),
+            address=one_line(row.get("pci_address") or "", 32),
+            architecture=one_line(row.get("architecture") or "", 32),
+            memory_mib=_number(row.get("memory_mib"), 1 << 30) or 0,
+            scores=_scores(facts, rows, uuid),
+        )
     for uuid, gpu in before.items():
         # A GPU that fell off the bus may be reported without its UUID, or not at all.
         if uuid not in found:
             found[uuid] = gpu if gpu.code else dataclasses.replace(gpu, code="not_reported", text="it is not reported")
     return found
+
+
+def _number(value: Any, limit: int) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit else None
 
 
 def _fatal(part: Mapping[str, Any]) -> tuple[str, str] | None:
