@@ -103,7 +103,7 @@ class Slices:
             if self._since.get(uuid, ("", ""))[0] != gpu.code:
                 self._since[uuid] = gpu.code, text
             if gpu.is_well or self.keeps_taints:
-                rows.append(device(gpu, self._since[uuid][1], self.evicts))
+                rows.append(device(gpu, self._since.get(uuid, ("", text))[1], self.evicts))
         return rows
 
     def publish(self, gpus: Mapping[str, Gpu], now: float) -> None:

@@ -4,50 +4,26 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.device_plugin import DevicePlugin, preferred
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu, Gpus
 from tests.simulators.kubelet import Kubelet
-
-UUIDS = [f"GPU-{number:08d}-0000-0000-0000-000000000000" for number in range(4)]
-# 0 and 1 have NVLinks, and so have 2 and 3.
-SCORES = [[None, 210, 10, 10], [210, None, 10, 10], [10, 10, None, 410], [10, 10, 410, None]]
+from tests.unit.plugins.module_utils.kubernetes.agent_report import UUIDS, Agent, until
 
 
-def until(wanted: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 30
-    while not (found := wanted()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
-
-
-class Node:
+class Node(Agent):
     """A node's agent, plugin and kubelet."""
 
     def __init__(self, base: Path) -> None:
-        self.root, self.sockets = base / "root", base / "sockets"
-        self.report = self.root / "run/baremetal-gpu/gpu.json"
-        self.report.parent.mkdir(parents=True)
+        super().__init__(base / "root")
+        self.sockets = base / "sockets"
         self.sockets.mkdir()
-        boot_id = self.root / "proc/sys/kernel/random/boot_id"
-        boot_id.parent.mkdir(parents=True)
-        boot_id.write_text("6f1c2a34-0000-4000-8000-000000000001\n")
-        self.fatal: dict[str, str] = {}
-        self.unknown: set[str] = set()
-        self.missing: set[str] = set()
-        self.host: str | None = None
         self.kubelet = Kubelet(self.sockets)
         self.gpus = Gpus(str(self.root))
         self.plugin = DevicePlugin(self.gpus, str(self.sockets))
@@ -59,35 +35,6 @@ class Node:
         self.ended.set()
         self.thread.join(30)
         self.kubelet.stop()
-
-    @staticmethod
-    def part(code: str | None, is_unknown: bool = False) -> dict[str, Any]:
-        reasons = [{"code": code, "verdict": "fatal", "action": "reboot", "text": "it broke"}] if code else []
-        return {"verdict": "fatal" if code else "unknown" if is_unknown else "ok", "reasons": reasons}
-
-    def says(self, **more: Any) -> None:
-        """The agent reports what there is now."""
-        devices = [
-            {"uuid": uuid, "index": index, **self.part(self.fatal.get(uuid), uuid in self.unknown)}
-            for index, uuid in enumerate(UUIDS)
-            if uuid not in self.missing
-        ]
-        rows = [{"uuid": uuid, "numa_node": index // 2} for index, uuid in enumerate(UUIDS)]
-        result = {
-            "time": time.time(),
-            "uptime": agent_result.uptime(),
-            "interval_s": 10.0,
-            "boot_id": boot.boot_id(str(self.root)),
-            "health": {**self.part(self.host), "devices": devices},
-            "facts": {"devices": rows, "topology": {"scores": SCORES}},
-            **more,
-        }
-        self.write(json.dumps(result))
-
-    def write(self, text: str) -> None:
-        new = self.report.with_suffix(".new")
-        new.write_text(text)
-        os.replace(new, self.report)
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node's agent as what gives GPUs to pods sees it: a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
+
+UUIDS = [f"GPU-{number:08d}-0000-0000-0000-000000000000" for number in range(4)]
+# 0 and 1 have NVLinks, and so have 2 and 3.
+SCORES = [[None, 210, 10, 10], [210, None, 10, 10], [10, 10, None, 410], [10, 10, 410, None]]
+
+
+def until(wanted: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 30
+    while not (found := wanted()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+class Agent:
+    """What it reports, below a root of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.report = root / "run/baremetal-gpu/gpu.json"
+        self.report.parent.mkdir(parents=True)
+        boot_id = root / "proc/sys/kernel/random/boot_id"
+        boot_id.parent.mkdir(parents=True)
+        boot_id.write_text("6f1c2a34-0000-4000-8000-000000000001\n")
+        self.fatal: dict[str, str] = {}
+        self.unknown: set[str] = set()
+        self.missing: set[str] = set()
+        self.host: str | None = None
+
+    @staticmethod
+    def part(code: str | None, is_unknown: bool = False) -> dict[str, Any]:
+        reasons = [{"code": code, "verdict": "fatal", "action": "reboot", "text": "it broke"}] if code else []
+        return {"verdict": "fatal" if code else "unknown" if is_unknown else "ok", "reasons": reasons}
+
+    def says(self, **more: Any) -> None:
+        """The agent reports what there is now."""
+        devices = [
+            {"uuid": uuid, "index": index, **self.part(self.fatal.get(uuid), uuid in self.unknown)}
+            for index, uuid in enumerate(UUIDS)
+            if uuid not in self.missing
+        ]
+        same = {"name": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960}
+        rows = [{"uuid": uuid, "index": index, "numa_node": index // 2, **same} for index, uuid in enumerate(UUIDS)]
+        result = {
+            "time": time.time(),
+            "uptime": agent_result.uptime(),
+            "interval_s": 10.0,
+            "boot_id": boot.boot_id(str(self.root)),
+            "health": {**self.part(self.host), "devices": devices},
+            "facts": {"devices": rows, "topology": {"scores": SCORES}},
+            **more,
+        }
+        self.write(json.dumps(result))
+
+    def write(self, text: str) -> None:
+        new = self.report.with_suffix(".new")
+        new.write_text(text)
+        os.replace(new, self.report)
