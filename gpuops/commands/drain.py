@@ -153,7 +153,7 @@ def _run(
     if outcome.status == session.INTERRUPTED:
         typer.echo(f"stopped. A drain that has begun goes on; `gpuops {command} {' '.join(names)}` waits for it again")
     elif left:
-        typer.echo(f"to do: mend the causes above, then run `gpuops {command} {' '.join(left)}`")
+        typer.echo(f"to do: fix the causes above, then run `gpuops {command} {' '.join(left)}`")
     if outcome.status:
         typer.echo(f"output and events: {outcome.directory}")
     raise typer.Exit(outcome.status)

@@ -457,8 +457,8 @@ def main() -> None:
     ]
     if lost:
         module.warn(
-            f"{path}: {', '.join(map(merge.name, lost))} is removed, whoever wrote it, and does not come back when "
-            "`remove` names it no longer"
+            f"{path}: {', '.join(map(merge.name, lost))} is removed, even if it was written by hand, and does not come "
+            "back when `remove` no longer names it"
         )
     earlier = outstanding(record.pending, unit)
     if rewrite:

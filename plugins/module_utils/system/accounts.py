@@ -279,7 +279,7 @@ def _come(row: Row, host: Host) -> Iterator[Step]:
 def _leave(row: Row, host: Host) -> Iterator[Step]:
     name, there = row["name"], host.accounts.get(row["name"])
     if name in host.keys:
-        yield Step(f"take away the SSH keys of {name}", keys=(name, None))
+        yield Step(f"remove the SSH keys of {name}", keys=(name, None))
     if there is None:
         return
     if there.shell != NOLOGIN or there.expires != EXPIRED:

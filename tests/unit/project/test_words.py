@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Words and turns that pages and `--help` texts may not have; docs/words.md says what to write instead."""
+"""Words and turns that pages, `--help` texts and messages may not have; docs/words.md says what to write instead."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +13,16 @@ import pytest
 from typer.main import get_command
 
 from gpuops.cli import app
-from tests.unit.project.tree import ROOT, role_names, tracked
+from tests.unit.project.tree import ROOT, load_yaml, role_names, tracked
 
 PAGES = [*tracked("docs", ".md"), Path("README.md"), *(Path("roles") / role / "README.md" for role in role_names())]
 
 # The page that shows what not to write.
 EXAMPLES = "docs/words.md"
+# Programs with texts that people read. The two packages are being moved, and are not read yet.
+SOURCES = [path for top in ("gpuops", "plugins", "portal", "roles") for path in tracked(top, ".py")]
+UNREAD = {"agent", "reconciler"}
+TASKS = [path for top in ("playbooks", "roles") for path in tracked(top, ".yml")]
 
 # The turn, and what to write in its place.
 PATTERNS = {
@@ -65,6 +70,36 @@ def helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
         yield from helps(part, f"{name} {word}")
 
 
+def text_of(node: ast.AST) -> str | None:
+    """A text in a program, with … for each value in it; None for anything else."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def messages(node: ast.AST) -> Iterator[str]:
+    """The sentences among the texts of a program: several words on one line, without docstrings and shell code."""
+    text = text_of(node)
+    if text is not None:
+        if len(text.split()) > 2 and "\n" not in text.strip() and "$" not in text:
+            yield text
+    elif not (isinstance(node, ast.Expr) and text_of(node.value) is not None):
+        for part in ast.iter_child_nodes(node):
+            yield from messages(part)
+
+
+def task_messages(content: object, key: object = "") -> Iterator[str]:
+    """What tasks show or fail with."""
+    if isinstance(content, dict):
+        for name, part in content.items():
+            yield from task_messages(part, name)
+    elif isinstance(content, list):
+        for part in content:
+            yield from task_messages(part, key)
+    elif key in ("fail_msg", "msg", "success_msg"):
+        yield str(content)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if str(page) != EXAMPLES], ids=str)
 def test_a_page_is_in_plain_words(page: Path):
     assert not faults(prose((ROOT / page).read_text(encoding="utf-8")))
@@ -74,6 +109,25 @@ def test_help_texts_are_in_plain_words():
     texts = dict(helps(get_command(app), "gpuops"))
     assert len(texts) > 100
     assert not {name: found for name, text in texts.items() if (found := faults(prose(text)))}
+
+
+def test_messages_of_programs_are_in_plain_words():
+    paths = [path for path in SOURCES if not UNREAD & set(path.parts)]
+    texts = [(path, text) for path in paths for text in messages(ast.parse((ROOT / path).read_text(encoding="utf-8")))]
+    assert len(texts) > 3000
+    assert not [(str(path), found) for path, text in texts if (found := faults(prose(text)))]
+
+
+def test_messages_of_tasks_are_in_plain_words():
+    texts = [text for path in TASKS for text in task_messages(load_yaml(path))]
+    assert len(texts) > 20
+    assert not [fault for text in texts for fault in faults(prose(text))]
+
+
+def test_a_message_is_found_wherever_it_stands_in_a_program():
+    source = """raise Refused(f"{name} is no size", remedy="come by SSH")"""
+    assert [text for text in messages(ast.parse(source)) if faults(prose(text))] == ["… is no size", "come by SSH"]
+    assert not [*messages(ast.parse('"""That is no message."""'))]
 
 
 @pytest.mark.parametrize(

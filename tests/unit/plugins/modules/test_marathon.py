@@ -323,7 +323,7 @@ def test_a_deployment_of_others_in_between_is_not_taken_for_ours(runner, site, m
         marathon_app, "Options", lambda *given: marathon_app.marathon_deploy.Options(*given, sleep=steal)
     )
     told = runner.app({**APP, "mem": 300})
-    assert "changed by somebody else meanwhile: cmd." in told["msg"]
+    assert "changed by another client meanwhile: cmd." in told["msg"]
     assert site.app()["cmd"] == "theirs"
 
 

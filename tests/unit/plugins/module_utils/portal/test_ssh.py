@@ -144,7 +144,7 @@ def test_a_named_pipe_in_the_place_of_the_key_keeps_nobody_waiting(tmp_path: Pat
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert "is no file" in done.stderr
+    assert "is not a file" in done.stderr
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

@@ -235,8 +235,8 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         (ldap(tls_strategy="insecure"), "without TLS"),
         (ldap(tls_kwargs={"validate": 0}), "proves nothing"),
         (ldap(tls_strategy="insecure", server_address="localhost.example.org"), "without TLS"),
-        (oidc(token_url="http://id.example.org/token"), "token_url is no URL with TLS"),
-        (oidc(userdata_url=None), "userdata_url is no URL with TLS"),
+        (oidc(token_url="http://id.example.org/token"), "token_url is not an https:// URL"),
+        (oidc(userdata_url=None), "userdata_url is not an https:// URL"),
         ({"domains": ["exa mple"]}, "no domain"),
         ({"environments": [{"name": "A b", "path": "/x"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "/x"}, {"name": "a", "path": "/y"}]}, "name of its own"),
@@ -822,7 +822,7 @@ def test_the_form_begins_with_what_the_site_offers_and_one_gpu_is_the_first(tmp_
         ({"gpus": 1}, "a preset has a name"),
         ({"name": "a\nb"}, "a preset has a name"),
         ({"name": "Much", "gpus": "8"}, "gpus of Much is no whole number"),
-        ({"name": "Much", "cpus": 0}, "cpus of Much is no whole number from 1"),
+        ({"name": "Much", "cpus": 0}, "cpus of Much is not a whole number of 1"),
         ({"name": "Much", "memory": 8}, "Much has what no session has"),
         ({"name": "Much", "model": "a 100"}, "Much has no model of GPUs"),
         ({"name": "Torch", "environment": "torch"}, "Torch has an environment that there is not"),
@@ -834,6 +834,6 @@ def test_a_preset_that_no_session_could_be_is_refused(tmp_path: Path, preset: di
 
 @pytest.mark.parametrize("url", ["http://mon1:9090", "ftp://127.0.0.1", "127.0.0.1:9090"])
 def test_prometheus_is_on_this_host_or_has_tls(tmp_path: Path, url: str) -> None:
-    assert "it is no URL with TLS, and not on this host" in causes(plan(tmp_path, prometheus=url))
+    assert "it is neither an https:// URL nor on this host" in causes(plan(tmp_path, prometheus=url))
     for other in ("http://127.0.0.1:9090", "https://mon1:9090", ""):
         assert "no URL with TLS" not in causes(plan(tmp_path, prometheus=other))
