@@ -278,8 +278,8 @@ def test_one_host_is_a_cluster_with_its_own_homes():
         ({"homes": "local", "portal": "192.0.2.12"}, "both need the same homes"),
         ({"scheduler": "none", "portal": "192.0.2.12"}, "portal needs a scheduler"),
         ({"portal": "192.0.2.99"}, "portal is '192.0.2.99', which is not a host of the site"),
-        ({"domain": "Example.org"}, "domain is 'Example.org'; write one in small letters"),
-        ({"users": ["Alice"]}, "cluster_users has 'Alice' as the name of a user; give 32 small letters"),
+        ({"domain": "Example.org"}, "domain is 'Example.org'; write one in lower case"),
+        ({"users": ["Alice"]}, "cluster_users has 'Alice' as the name of a user; give at most 32 lower-case letters"),
         ({"users": ["alice", {"name": "alice"}]}, "has the user alice twice"),
         ({"users": [{"name": "alice", "ssh_keys": ["a\nb"]}]}, "key 1 of alice is not a public key without options"),
         (

@@ -392,7 +392,7 @@ def test_a_job_that_was_queued_again_is_no_session_any_more(changed: dict[str, A
     assert (found.state, found.lives) == (session.ENDED, lives)
     assert found.ended
     if lives:
-        assert "queued it again, which ends a session" in found.ended.cause
+        assert "was queued again, which ends a session" in found.ended.cause
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETED"])
@@ -672,10 +672,10 @@ def test_a_session_gets_more_time_up_to_the_least_limit_of_portal_partition_and_
     ("given", "why"),
     [
         ({"row": ""}, "7 is not a running session of alice"),
-        ({"row": ROW.replace("2000", "2001")}, "no session of alice"),
-        ({"row": ROW.replace("portal-session", "train")}, "no session of alice"),
-        ({"row": ROW.replace("portal-session", "x|portal-session")}, "no session of alice"),
-        ({"row": ROW + ROW}, "no session of alice"),
+        ({"row": ROW.replace("2000", "2001")}, "not a running session of alice"),
+        ({"row": ROW.replace("portal-session", "train")}, "not a running session of alice"),
+        ({"row": ROW.replace("portal-session", "x|portal-session")}, "not a running session of alice"),
+        ({"row": ROW + ROW}, "not a running session of alice"),
         ({"row": ROW.replace("8:00:00", "1-00:00:00")}, "it has 24 hours, and the portal allows no more than 24"),
         ({"row": ROW.replace("8:00:00", "UNLIMITED")}, "allows no more"),
         ({"wall": "480"}, "it has 8 hours, and your account or QOS in Slurm allows no more than 8"),
