@@ -571,9 +571,7 @@ def test_another_configuration_of_the_jump_keeps_connections(tmp_path: Path) -> 
     assert jump["restart_on"] == ["/etc/systemd/system/baremetal-gpu-portal-ssh.service"]
 
 
-@pytest.mark.parametrize(
-    ("port", "cause"), [(22, "no port below 1024"), (8081, "has it already"), (70000, "not a valid port")]
-)
+@pytest.mark.parametrize(("port", "cause"), [(22, "no port below 1024"), (8081, "has it already"), (70000, "no port")])
 def test_a_port_for_ssh_that_cannot_be_is_refused(tmp_path: Path, port: int, cause: str) -> None:
     assert cause in causes(plan(tmp_path, ssh_port=port))
     assert plan(tmp_path, ssh=False, ssh_port=port)["problems"] == []
