@@ -85,7 +85,7 @@ def _node_sentence(row: Mapping[str, Any], restore: bool, check: bool) -> str:
         return f"its node of Slurm is drained{already}{_jobs(row)}; `gpuops restore` brings it back"
     since = row["reason_since"] or "some time"
     return (
-        f"its node of Slurm was taken out by {row['reason_by'] or 'somebody'} since {since} "
+        f"its node of Slurm was taken out by {row['reason_by'] or 'an unknown user'} since {since} "
         f"with the reason '{row['reason']}'{_jobs(row)}: `gpuops restore` leaves it alone without --takeover"
     )
 

@@ -299,7 +299,7 @@ def _members(users: Sequence[Row], groups: Sequence[Row], host: Host) -> Iterato
         wanted = [one["name"] for one in users if one["state"] == PRESENT and name in one["groups"]]
         after = [*(one for one in current if one not in states), *wanted]
         if set(after) != set(current):
-            listed = ", ".join(after) or "nobody"
+            listed = ", ".join(after) or "none"
             yield Step(f"members of {name}: {listed}", ("gpasswd", "--members", ",".join(after), name))
 
 
