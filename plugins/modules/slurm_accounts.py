@@ -26,7 +26,7 @@ options:
     default: []
     suboptions:
       name:
-        description: Name of the QOS, in small letters.
+        description: Name of the QOS, in lower case.
         type: str
         required: true
       description:
@@ -46,7 +46,7 @@ options:
     default: []
     suboptions:
       name:
-        description: Name of the account, in small letters.
+        description: Name of the account, in lower case.
         type: str
         required: true
       parent:
@@ -74,7 +74,7 @@ options:
     default: []
     suboptions:
       name:
-        description: Name of the user, in small letters.
+        description: Name of the user, in lower case.
         type: str
         required: true
       state:

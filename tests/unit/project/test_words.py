@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from typer.main import get_command
 
 from gpuops.cli import app
@@ -50,7 +51,7 @@ PATTERNS = {
 def prose(text: str) -> str:
     """What of a page is read as sentences: no code, no addresses, no headings (anchors depend on them)."""
     text = re.sub(r"^ *```.*?^ *```$|^#[^\n]*$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`\n]*`", "`…`", text))
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`\n]*`|\b[A-Z]\([^)]*\)", "`…`", text))
     return re.sub(r"\s+", " ", text)
 
 
@@ -78,9 +79,12 @@ def text_of(node: ast.AST) -> str | None:
 
 
 def messages(node: ast.AST) -> Iterator[str]:
-    """The sentences among the texts of a program: several words on one line, without docstrings and shell code."""
+    """The sentences among the texts of a program: several words on one line, without docstrings and shell code; and
+    those in the documentation of a plugin."""
     text = text_of(node)
-    if text is not None:
+    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("DOCUMENTATION", "EXAMPLES", "RETURN"):
+        yield from texts_of([*yaml.safe_load_all(text_of(node.value) or "")])
+    elif text is not None:
         if len(text.split()) > 2 and "\n" not in text.strip() and "$" not in text:
             yield text
     elif not (isinstance(node, ast.Expr) and text_of(node.value) is not None):
