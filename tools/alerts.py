@@ -48,40 +48,40 @@ Prometheus 2.42 or later, `rules.inhibit_rules()` the part of Alertmanager's con
 
 | severity | means | example |
 | --- | --- | --- |
-| `page` | Somebody acts now, at night too: the site or a large part of it does not work, will stop with the next \
-fault, or cannot tell that it does. | no slurmctld answers |
-| `ticket` | Somebody acts within a working day. Redundancy or a fence covers the fault until then. | a fatal GPU |
-| `info` | It is on a dashboard. Nobody is called. | a job does not use its GPU |
+| `page` | Act now, at night too: the site or a large part of it does not work, will stop with the next fault, or it \
+is unknown whether it works. | no slurmctld answers |
+| `ticket` | Act within a working day. Until then, redundancy or a fence covers the fault. | a fatal GPU |
+| `info` | It is shown on a dashboard. You are not called. | a job does not use its GPU |
 
 A single fatal GPU or silent host is a ticket, because the other hosts go on; many at the same time are a page.
 
 ## What the rules need
 
 - Every target has the label `host` with the host's name in the inventory. It is the first word of the summaries, and
-  alerts hide each other by it. Nodes of Slurm and hosts of Ceph must have the same names.
+  it decides which alerts hide each other. Nodes of Slurm and hosts of Ceph must have the same names.
 - The jobs that rules name are `node` (node_exporter with the textfile collector) and `ceph` (the mgrs' module
   `prometheus`). Each job is scraped at least once in two minutes.
-- `honor_labels: true` only for hosts of slurmctld, which tell of GPUs on other hosts, whose `host` must stay. Of other
-  hosts Prometheus takes no metrics of Slurm, and none with another name of the host.
+- Set `honor_labels: true` only for hosts of slurmctld. They report GPUs of other hosts, and the label `host` of these
+  metrics must stay. From all other hosts Prometheus takes no metrics of Slurm, and none that name another host.
 - Targets of the job `node` have labels for what writes metrics there: `slurm_controller="yes"` (Slurm) and
-  `reconciler="yes"`. Without them, nobody learns that these are silent.
-- The GPU agent's metrics come once, from the textfile or from its [port](metrics.md#a-port-of-the-agent).
-- These programs write metrics beside the [agent](metrics.md), node_exporter, Ceph, Prometheus and Alertmanager. Where
+  `reconciler="yes"`. Without these labels no alert fires when one of them is silent.
+- The GPU agent's metrics come from one place, the textfile or its [port](metrics.md#a-port-of-the-agent).
+- Besides the [agent](metrics.md), node_exporter, Ceph, Prometheus and Alertmanager, these programs write metrics. If
   one is missing, its alerts do not fire.
 
 | metrics | written by |
 | --- | --- |
 | `slurm_*`, `gpu_lease_info` | the exporter of [Slurm](metrics.md#slurm) |
 | `gpuops_reconciler_*` | the [reconciler](metrics.md#the-reconciler) |
-| `baremetal_gpu_log_*` | what sends and takes the [logs](logs.md#metrics) |
+| `baremetal_gpu_log_*` | the programs that send and receive the [logs](logs.md#metrics) |
 | `baremetal_gpu_*`, `zookeeper_*`, `cephfs_home_*`, `portal_*` | the exporter of [hosts](metrics.md#hosts) |
 """
 
 INHIBITED = """\
 ## Which alert hides which
 
-While the alert on the left fires, Alertmanager sends none of those after the colon; with labels in brackets, only
-those that have the same values of them. No alert hides a more urgent one.
+While the alert before the colon fires, Alertmanager sends none of the alerts after it. Labels in brackets limit this
+to alerts with the same values of these labels. No alert hides a more urgent one.
 """
 
 RECORDED = """\
@@ -110,7 +110,7 @@ def section(alert: Alert) -> Iterator[str]:
         links = ", ".join(f"[{code}](health-codes.md#{code})" for code in codes[0].split("|"))
         yield filled(f"- Codes: {links}", "  ")
     if "{{ if match" in alert.remedy:
-        yield "- What to do: what [Health codes](health-codes.md) says of code and action; the alert has the same words"
+        yield "- What to do: see code and action in [Health codes](health-codes.md); the alert has the same text"
     else:
         yield filled(f"- What to do: {plain(alert.remedy)}", "  ")
     yield "- Rule:\n"

@@ -74,7 +74,7 @@ def sections(rows: dict[str, Code]) -> Iterator[str]:
 
 
 def xids() -> Iterator[str]:
-    yield "| Xid | meaning | GPUs | verdict | action | if it is back |"
+    yield "| Xid | meaning | GPUs | verdict | action | if it returns |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for number, row in xid_table.XIDS.items():
         action = "" if row.verdict == "none" else f"`{row.action}`"
@@ -98,18 +98,19 @@ def page() -> str:
         "## Codes of a GPU\n",
         *sections(DEVICE_CODES),
         "## Actions\n",
-        "An Xid, the driver's recommendation, the policy or a fault that is back may ask for another action than the",
-        "code does. What to do is then:\n",
+        "An Xid, the driver's recommendation, the policy or a fault that has returned may need another action than the",
+        "code's own. What to do is then:\n",
         *actions(),
         "",
         "## Xids\n",
-        "What the driver's Xid numbers mean here. *Application* Xids are the doing of the program that ran, and those",
-        "with *none* say nothing of the GPU; both are counted, and change no verdict. A number that is not listed is",
-        "counted only.\n",
-        f"Xids {xid_table.SAYS_FATAL[0]} to {xid_table.SAYS_FATAL[-1]} say in their line whether they are fatal, and",
-        f"Xid {xid_table.RECOVERY_XID} says what the driver recommends; that counts more than the table. Xids "
-        f"{', '.join(map(str, xid_table.TOLD_BY_NVML))} count",
-        "only where NVML has no flag for the same, since such a flag also says when it is over.\n",
+        "What the driver's Xid numbers mean here. *Application* Xids are caused by the program that ran, and those",
+        "with *none* say nothing about the GPU. Both are counted and change no verdict. A number that is not listed",
+        "is only counted.\n",
+        f"The log line of Xids {xid_table.SAYS_FATAL[0]} to {xid_table.SAYS_FATAL[-1]} says whether they are fatal, "
+        f"and that of Xid {xid_table.RECOVERY_XID}",
+        "says what the driver recommends. What the line says overrides the table. Xids "
+        f"{', '.join(map(str, xid_table.TOLD_BY_NVML))} count only",
+        "if NVML has no flag for the same fault, because such a flag also shows when the fault is over.\n",
         *xids(),
         "",
         f"Sources: {xid_table.CATALOGUE};",

@@ -97,4 +97,4 @@ def lines(packed: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield f"{name}: {int(row.get('files') or 0)} files, {int(row.get('bytes') or 0)} bytes"
         for path in row.get("passed_over") or ():
-            yield f"{name}: passed over {one_line(str(path), 200)}, which is no plain file"
+            yield f"{name}: passed over {one_line(str(path), 200)}, which is not a plain file"

@@ -45,7 +45,7 @@ def _chosen(stages: str) -> list[str]:
     unknown = [name for name in names if name not in ALL_STAGES]
     if unknown or not names:
         raise _refuse(
-            f"--stages: {', '.join(unknown) or 'nothing'} is no stage; the stages are {', '.join(ALL_STAGES)}"
+            f"--stages: {', '.join(unknown) or 'nothing'} is not a stage; the stages are {', '.join(ALL_STAGES)}"
         )
     return [name for name in ALL_STAGES if name in names]
 
@@ -214,9 +214,9 @@ def accept(
         print(report.SCHEMA_FILE.read_text(encoding="utf-8"), end="")
         return
     if sign_key is not None and not sign_key.is_file():
-        raise _refuse(f"--sign-key: {sign_key} is no file")
+        raise _refuse(f"--sign-key: {sign_key} is not a file")
     if short and resume:
-        raise _refuse("a short acceptance is not gone on with: leave --resume or --short out")
+        raise _refuse("a short acceptance cannot be resumed: leave --resume or --short out")
     chosen = _chosen(stages or ",".join(SHORT_STAGES if short else STAGES))
     try:
         site = find(inventory)

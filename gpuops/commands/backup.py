@@ -193,7 +193,7 @@ def restore_head(
                 raise SiteError("name the host that gets it with --host")
             site = find(inventory)
             if hosts_of(site.inventory, host)[1] != [host]:
-                raise SiteError(f"{host} is no host of the inventory {site.inventory}")
+                raise SiteError(f"{host} is not a host of the inventory {site.inventory}")
             source = site_archive.member(path, f"{HOST}{of or host}", Path(private))
             status = _restore(site, host, source, replace, check, words or [])
     except (SiteError, InventoryError, Refused, OSError, Malformed) as wrong:

@@ -73,7 +73,7 @@ def doctor_command(
         raise typer.Exit(session.USAGE) from wrong
     if host and chosen != [host]:
         names = ", ".join(chosen[:5])
-        typer.echo(f"gpuops doctor: {host} is no single host but {names}; name one of them", err=True)
+        typer.echo(f"gpuops doctor: {host} is not one host but {names}; name one of them", err=True)
         raise typer.Exit(session.USAGE)
     if not host:
         typer.echo(f"examining {len(chosen)} {'host' if len(chosen) == 1 else 'hosts'} …", err=True)

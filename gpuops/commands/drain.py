@@ -85,7 +85,7 @@ def _node_sentence(row: Mapping[str, Any], restore: bool, check: bool) -> str:
         return f"its node of Slurm is drained{already}{_jobs(row)}; `gpuops restore` brings it back"
     since = row["reason_since"] or "some time"
     return (
-        f"its node of Slurm was taken out by {row['reason_by'] or 'somebody'} since {since} "
+        f"its node of Slurm was taken out by {row['reason_by'] or 'an unknown user'} since {since} "
         f"with the reason '{row['reason']}'{_jobs(row)}: `gpuops restore` leaves it alone without --takeover"
     )
 
@@ -153,7 +153,7 @@ def _run(
     if outcome.status == session.INTERRUPTED:
         typer.echo(f"stopped. A drain that has begun goes on; `gpuops {command} {' '.join(names)}` waits for it again")
     elif left:
-        typer.echo(f"to do: mend the causes above, then run `gpuops {command} {' '.join(left)}`")
+        typer.echo(f"to do: fix the causes above, then run `gpuops {command} {' '.join(left)}`")
     if outcome.status:
         typer.echo(f"output and events: {outcome.directory}")
     raise typer.Exit(outcome.status)

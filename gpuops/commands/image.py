@@ -334,7 +334,7 @@ def _of_user(given: str) -> tuple[str, str, str]:
     repository, _colon, tag = given.partition(":")
     user, _slash, name = repository.partition("/")
     if not registry.USER.fullmatch(user) or not saved.NAME.fullmatch(name) or not saved.TAG.fullmatch(tag or "latest"):
-        raise Refused(f"{given!r} is no image of a user", "give USER/NAME or USER/NAME:TAG")
+        raise Refused(f"{given!r} is not the name of a user's image", "give USER/NAME or USER/NAME:TAG")
     return user, repository, tag or "latest"
 
 

@@ -62,7 +62,7 @@ def go_on(outcome: session.Outcome, inventory: Path | None) -> str:
     left = outcome.record.left()
     if left:
         named = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
-        return f"to do: mend the causes above, then `{command}` runs {named} again"
+        return f"to do: fix the causes above, then `{command}` runs {named} again"
     return ""
 
 

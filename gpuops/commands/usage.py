@@ -118,7 +118,7 @@ def _check_days(since: str, until: str) -> None:
             if day and datetime.date.fromisoformat(day).isoformat() != day:
                 raise ValueError(day)
         except ValueError:
-            raise SiteError(f"{name} {day} is no day; write it as 2026-11-30") from None
+            raise SiteError(f"{name} {day} is not a valid day; write it as 2026-11-30") from None
 
 
 def _read(site: Site, options: Sequence[str], passwords: dict[str, str], redact: Redactor) -> usage.Reader:

@@ -133,7 +133,7 @@ def _run(command: str, known: Site) -> None:
     if outcome.status:
         if not outcome.run.hosts and outcome.status != session.INTERRUPTED:
             typer.echo(f"Ansible came to no host. Its output:\n{outcome.output}", err=True)
-        typer.echo("to do: mend the causes above; the list is written, and `gpuops up` brings it to the hosts")
+        typer.echo("to do: fix the causes above, then run `gpuops up`: the list is written, but not on all hosts")
         typer.echo(f"output and events: {outcome.directory}")
         raise typer.Exit(outcome.status)
 

@@ -131,7 +131,7 @@ class Reader:
                 "unit",
                 f"{unit} failed",
                 self._journals.get(unit) or "systemctl list-units --failed",
-                f"see `sudo journalctl -u {unit}` there, mend the cause, and `sudo systemctl restart {unit}`",
+                f"see `sudo journalctl -u {unit}` there, fix the cause, and `sudo systemctl restart {unit}`",
             )
             for unit in self._units
         ]

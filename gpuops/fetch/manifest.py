@@ -108,7 +108,7 @@ class Download:
         check_url(self.url)
         if not _FILE.fullmatch(self.file) or len(self.file) > NAME_AT_MOST:
             _refuse("URL", self.url, "its path has to end with the name of a file, of letters, digits and . _ + ~ -")
-        _grammar(f"SHA-256 of {self.url}", self.sha256, _SHA256, "hexadecimal digits in small letters")
+        _grammar(f"SHA-256 of {self.url}", self.sha256, _SHA256, "hexadecimal digits in lower case")
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Image:
     def check(self) -> None:
         """Raises ManifestError for what is no image of a catalogue."""
         _grammar("image", self.name, image_catalogue.NAME, "a name of the catalogue, such as notebook")
-        _grammar(f"key of the image {self.name}", self.key, _KEY, "16 hexadecimal digits in small letters")
+        _grammar(f"key of the image {self.name}", self.key, _KEY, "16 hexadecimal digits in lower case")
 
 
 @dataclass

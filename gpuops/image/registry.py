@@ -147,10 +147,10 @@ def of_inventory(site: Site, content: Mapping[str, Any], address: str = "", user
     if not address:
         address = f"{value('registry_name', hosts[0])}:{value('registry_port', PORT)}"
     if not ADDRESS.fullmatch(address):
-        raise Refused(f"the address {address!r} of the registry is refused", "give it as HOST:PORT, in small letters")
+        raise Refused(f"the address {address!r} of the registry is refused", "give it as HOST:PORT, in lower case")
     user = user or value("registry_operator", OPERATOR)
     if not USER.fullmatch(user):
-        raise Refused(f"{user!r} is no user of the registry", "give a name of registry_users")
+        raise Refused(f"{user!r} is not a user of the registry", "give a name of registry_users")
     authority = site.directory / CERTIFICATES / AUTHORITY
     password = site.directory / PASSWORDS / user
     try:

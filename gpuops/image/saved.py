@@ -68,10 +68,10 @@ def layer(path: Path, told: Mapping[str, Any]) -> Layer:
             while block := stream.read(1 << 20):
                 unpacked.update(block)
     except (OSError, EOFError, zlib.error) as error:
-        raise Refused(f"what the host has sent is no layer: {error}", "save the session again") from error
+        raise Refused(f"what the host sent is not a layer: {error}", "save the session again") from error
     found = Layer(path, f"sha256:{digest.hexdigest()}", f"sha256:{unpacked.hexdigest()}", size)
     if (found.digest, found.diff_id) != (told.get("digest"), told.get("diff_id")):
-        raise Refused("what the host has sent is not what it says of it", "save the session again")
+        raise Refused("what the host sent does not match its own checksums", "save the session again")
     return found
 
 
@@ -119,7 +119,7 @@ class Client:
         path = f"/v2/{repository}/manifests/{reference}"
         with self._ask("GET", path, Accept=", ".join(MANIFESTS)) as answer:
             if answer.status != 200:
-                raise self._refuse(f"{repository}:{reference} is not to be had", answer)
+                raise self._refuse(f"{repository}:{reference} is not available", answer)
             content = answer.read(relay.MANIFEST_AT_MOST)
         return content, f"sha256:{hashlib.sha256(content).hexdigest()}"
 
@@ -128,7 +128,7 @@ class Client:
         with self._ask("GET", f"/v2/{repository}/blobs/{digest}") as answer:
             content = answer.read(ANSWER_AT_MOST)
             if answer.status != 200 or f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
-                raise self._refuse(f"{digest} of {repository} is not to be had", answer)
+                raise self._refuse(f"{digest} of {repository} is not available", answer)
         return content
 
     def has(self, repository: str, digest: str) -> bool:

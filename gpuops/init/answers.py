@@ -234,7 +234,7 @@ def read(content: Any) -> Answers:
             plain[key] = _host_of(key, plain[key], hosts, wrong)
     domain = plain.get("domain")
     if domain and not (isinstance(domain, str) and _DOMAIN.fullmatch(domain)):
-        wrong.append(f"domain is {domain!r}; write one in small letters, such as cluster.example.org")
+        wrong.append(f"domain is {domain!r}; write one in lower case, such as cluster.example.org")
     if content.get("user") and not (isinstance(content["user"], str) and _ACCOUNT.fullmatch(content["user"])):
         wrong.append(f"user is {content['user']!r}; write the name of an account, of letters, digits and . _ - @")
     plain["users"], plain["groups"] = users.read(content.get("users") or [], content.get("groups") or [], wrong)
@@ -309,7 +309,7 @@ def _host_of(key: str, given: Any, hosts: Sequence[Host], wrong: list[str]) -> s
         if given and given in (host.name, host.address):
             return host.name
     if given:
-        wrong.append(f"{key} is {given!r}, which is no host of the site; name one of them, or '' for none")
+        wrong.append(f"{key} is {given!r}, which is not a host of the site; name one of them, or '' for none")
     return ""
 
 

@@ -181,7 +181,7 @@ def groups(answers: Answers, found: Mapping[str, discover.Found]) -> list[Group]
         rows.append(Group("portals", "where people log in and start sessions", [answers.portal]))
     if answers.monitoring:
         rows += [
-            Group("prometheus_servers", "watches the hosts, tells of what is wrong", [answers.monitoring]),
+            Group("prometheus_servers", "watches the hosts, sends alerts", [answers.monitoring]),
             Group("node_exporters", "are watched", children=["gpu_cluster"]),
             Group("log_hosts", "keeps the logs", [answers.monitoring]),
             Group("log_senders", "send their logs", children=["gpu_cluster"]),

@@ -25,7 +25,7 @@ def file(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise ValueError(f"{path} is no YAML: {error}") from error
+        raise ValueError(f"{path} is not valid YAML: {error}") from error
     if isinstance(content, Mapping):
         return {"users": content.get(site_list.USERS) or [], "groups": content.get(site_list.GROUPS) or []}
     return {"users": content or []}

@@ -45,7 +45,7 @@ def add(text: str, name: str, address: str, like: str) -> str:
     known = groups(text)
     hosts = {host: row for rows in known.values() for host, row in rows.items()}
     if not NAME.fullmatch(name) or not ADDRESS.fullmatch(address):
-        raise Refused(f"{name} with {address} is no name with an address", "give such as gpu9 192.0.2.39")
+        raise Refused(f"{name} with {address} is not a name with an address", "give such as gpu9 192.0.2.39")
     if name in hosts or name in known:
         raise Refused(f"the inventory has {name} already", "give another name, or `gpuops node remove` it first")
     users = [
@@ -118,7 +118,7 @@ def _content(text: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as wrong:
-        raise Refused(f"it cannot be read: {' '.join(str(wrong).split())}", "mend the line that is named") from None
+        raise Refused(f"it cannot be read: {' '.join(str(wrong).split())}", "correct the line that is named") from None
     if not isinstance(content, dict):
         raise Refused("it has no groups in it", BY_HAND)
     return content

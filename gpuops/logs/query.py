@@ -46,10 +46,10 @@ class Query:
             raise QueryError("no message of the kernel is of a unit; give --kernel or --unit")
         for unit in self.units:
             if not _UNIT.fullmatch(unit) or unit.startswith("-"):
-                raise QueryError(f"{unit!r} is no name of a unit, such as slurmd or 'ceph-osd@*'")
+                raise QueryError(f"{unit!r} is not the name of a unit, such as slurmd or 'ceph-osd@*'")
         for host in self.hosts:
             if not site.NAME.fullmatch(host):
-                raise QueryError(f"{host!r} is no name of a host that sends its journal")
+                raise QueryError(f"{host!r} is not a host that sends its journal")
         files = [f"--file={site.files_of(*dict.fromkeys(self.hosts))}"] if self.hosts else []
         return [
             *(files or [f"--directory={DIRECTORY}"]),

@@ -95,7 +95,7 @@ def _left(site: Listing, directory: Path) -> Iterator[str]:
         yield "the site has no users: gpuops user add NAME"
     for host in site.hosts("prometheus_servers")[:1]:
         if not site.of(host).get("alertmanager_receivers"):
-            yield f"no person is told of alerts: set alertmanager_receivers for {host} (docs/monitoring.md)"
+            yield f"alerts reach no person: set alertmanager_receivers for {host} (docs/monitoring.md)"
     for host in (site.hosts("gpu_reconcilers") or site.hosts("slurm_controllers"))[:1]:
         auto = "dry-run" if site.hosts("gpu_reconcilers") else "act"
         mode = site.of(host).get("gpu_reconciler_mode", "auto")

@@ -116,10 +116,10 @@ def result(url: str) -> list[dict[str, object]]:
     try:
         document = mapping(parse(content))
     except ValueError as error:
-        raise NoSamples(f"what answers is no Prometheus: {untrusted_text.one_line(error, 200)}") from error
+        raise NoSamples(f"what answers is not Prometheus: {untrusted_text.one_line(error, 200)}") from error
     data = mapping(document.get("data"))
     if document.get("status") != "success" or data.get("resultType") != "vector":
-        raise NoSamples("what answers is no Prometheus")
+        raise NoSamples("what answers is not Prometheus")
     return rows(data.get("result"))
 
 

@@ -42,7 +42,7 @@ def rows(text: str, key: str) -> Rows:
     content = _content(text)
     found = content.get(key) or []
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise Refused(f"{key} is no list of mappings", f"write `{key}:` with a `- name: …` for each")
+        raise Refused(f"{key} is not a list of mappings", f"write `{key}:` with a `- name: …` for each")
     return found
 
 
@@ -50,7 +50,7 @@ def _content(text: str) -> dict[str, Any]:
     try:
         content = yaml.load(text, LOADER)
     except yaml.YAMLError as wrong:
-        raise Refused(f"it cannot be read: {' '.join(str(wrong).split())}", "mend the line that is named") from None
+        raise Refused(f"it cannot be read: {' '.join(str(wrong).split())}", "correct the line that is named") from None
     if not isinstance(content or {}, dict):
         raise Refused("it has no mapping in it", "write `cluster_users:` above the list")
     return content or {}

@@ -267,7 +267,7 @@ class CallbackModule(CallbackBase):
             if ended_in is not None:
                 text = (
                     f"Ansible ended the run in {ended_in}, where all hosts of a play failed: {len(self._plays_left)} "
-                    "plays were not begun. Mend the causes above and run it again; `gpuops up` goes on with the "
+                    "plays were not begun. Fix the causes above and run it again; `gpuops up` goes on with the "
                     "stages that do not need it"
                 )
                 self._screen.print(progress_text.wrapped("", text, width))

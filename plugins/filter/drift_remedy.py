@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: drift_remedy
-short_description: What mends the drift of a host
+short_description: How to repair the drift of a host
 version_added: 0.1.0
 description:
   - Turns a desired document and the answer of M(baremetal.gpu.host_drift_info) into the lists over which the

@@ -193,7 +193,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         name = self.get_option("gpus_variable")
         if name and not name.isidentifier():
             raise AnsibleParserError(
-                f"{self._path}: gpus_variable is {name!r}, which is no name for a variable; "
+                f"{self._path}: gpus_variable is {name!r}, which is not the name of a variable; "
                 "use letters, digits and underscores, such as gpu_gpus"
             )
 

@@ -12,8 +12,8 @@ version_added: 0.1.0
 description:
   - With O(state=held) it submits a job that has all free GPUs of the node and sleeps, and waits until it runs. With
     O(state=released) it cancels that job.
-  - The job has the lowest priority. If nobody cancels it, it ends 30 minutes after O(minutes).
-  - A node that is drained gets no job, because nobody else gets one.
+  - The job has the lowest priority. If it is not cancelled, it ends 30 minutes after O(minutes).
+  - A drained node gets no job, because it takes no other jobs either.
   - Where nothing can be held the module does not fail, and says why.
   - It runs on the host of slurmctld, as root.
 options:

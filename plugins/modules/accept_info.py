@@ -76,7 +76,7 @@ accept:
           for no limit.
       type: dict
     time_synchronised:
-      description: Whether something keeps the clock in step. Null where it cannot be told.
+      description: Whether something keeps the clock in step. Null if it is unknown.
       type: bool
     interfaces:
       description: Network interfaces with state, speed and errors.

@@ -62,7 +62,7 @@ jobs:
       description: Its state, as Slurm has it. C(in_service), C(drained) and C(takes_jobs) say the same, C(reason) why.
       type: str
     owner:
-      description: Who took it out, V(operator), V(reconciler) or V(other). Null for nobody.
+      description: Who took it out, V(operator), V(reconciler) or V(other). Null if it was not taken out.
       type: str
     why:
       description: Why no jobs were run; empty where they were.

@@ -12,8 +12,8 @@ version_added: 0.1.0
 description:
   - With O(state=listening) it starts a listener on the host, with O(state=measured) it measures against that of another
     host, and with O(state=ended) it ends the listener.
-  - The listener runs as user nobody, writes no file, and obeys only who knows O(token). It ends by itself when nobody
-    who knows it has come for O(idle) seconds.
+  - The listener runs as user V(nobody), writes no file, and obeys only clients that know O(token). It ends by itself
+    after O(idle) seconds without such a client.
   - Measures TCP, with several streams in each direction, one direction after the other, and round trips of 8 bytes.
     That shows a link, a cable or a route that is slower than the others. It says nothing of RDMA, and a link of 100
     Gbit/s and more is not filled by it.
@@ -35,7 +35,7 @@ options:
     type: int
     default: 0
   idle:
-    description: Seconds after which a listener to which nobody comes ends.
+    description: Seconds without a client after which the listener ends.
     type: float
     default: 120
   peer:

@@ -53,8 +53,8 @@ options:
         default: false
       warnings:
         description:
-          - Whether warnings of Ceph count, too. Otherwise they are told as warnings, but for those of settings that the
-            roles see to.
+          - Whether warnings of Ceph count, too. Otherwise they are returned as warnings, except for those of settings
+            that the roles set.
         type: bool
         default: true
       ignored:

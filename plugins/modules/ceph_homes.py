@@ -87,7 +87,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Two homes, and one that is kept for whoever asks
+- name: Two homes, and one that is archived
   baremetal.gpu.ceph_homes:
     filesystem: cephfs
     homes:

@@ -23,7 +23,7 @@ options:
     choices: [enabled, disabled]
     default: enabled
   wait:
-    description: Seconds to wait for a manager that has just started and has not told yet which modules it has.
+    description: Seconds to wait for a manager that has just started and has not reported its modules yet.
     type: int
     default: 60
 extends_documentation_fragment:

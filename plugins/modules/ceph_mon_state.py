@@ -15,7 +15,7 @@ description:
     state.
 options:
   names:
-    description: Names of the monitors. A name that is not in the map is no error.
+    description: Names of the monitors. A name that is not in the map is ignored.
     type: list
     elements: str
     required: true

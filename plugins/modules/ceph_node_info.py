@@ -35,7 +35,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 traces:
-  description: Clusters that the host belongs to, with what says so. The fsid is empty where it could not be told.
+  description: Clusters that the host belongs to, with what says so. The fsid is empty if it is unknown.
   returned: success
   type: list
   elements: dict

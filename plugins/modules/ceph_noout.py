@@ -14,7 +14,7 @@ description:
     fail.
   - The flag does not remain for ever. Before the module sets it, it creates a timer on this host that removes the flag
     when the lease ends, also after a boot.
-  - A flag that somebody else set stays, without a lease.
+  - A flag that was set by others stays, without a lease.
 options:
   osds:
     description: Numbers of the OSDs. O(state=absent) removes the flag from all OSDs with a lease of this host.

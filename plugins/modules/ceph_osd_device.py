@@ -58,7 +58,7 @@ devices:
       description: Whether it is wiped before an OSD is made on it.
       type: bool
     undo:
-      description: Whether what an earlier run left, which was cut while it made an OSD there, is taken away before.
+      description: Whether the remains of an interrupted run that made an OSD there are removed before.
       type: bool
     also_wipe:
       description: What of its db and wal is wiped before, for V(prepare).

@@ -16,7 +16,7 @@ description:
   - Does not touch the hosts of the OSDs; M(baremetal.gpu.ceph_osd_local) does.
 options:
   osds:
-    description: Numbers of the OSDs. With O(state=drained) and O(state=absent) an OSD that does not exist is no error.
+    description: Numbers of the OSDs. With O(state=drained) and O(state=absent) an OSD that does not exist is ignored.
     type: list
     elements: int
     required: true

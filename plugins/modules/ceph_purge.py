@@ -33,7 +33,7 @@ options:
 extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   diff_mode:
-    description: Shows what would be taken away.
+    description: Shows what would be removed.
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -134,7 +134,9 @@ def look(paths: list[str], timeout: int) -> tuple[dict[str, str], list[str]]:
     """The types of mounts, and what is wrong with them."""
     problems = ceph_probe.unanswered(paths, timeout)
     kinds = ceph_probe.mounted()
-    problems += [f"{path} is no CephFS mount" for path in paths if path not in kinds and path not in " ".join(problems)]
+    problems += [
+        f"{path} is not a CephFS mount" for path in paths if path not in kinds and path not in " ".join(problems)
+    ]
     return {path: kinds[path] for path in paths if path in kinds}, problems
 
 

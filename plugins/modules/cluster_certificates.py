@@ -15,8 +15,8 @@ description:
     leaves the directory.
   - Renews a certificate that is not for its names, ends soon, or is not from the authority. Its key stays. For another
     key, remove the file.
-  - Does not create the authority if hosts already have certificates. Then it was lost, and nobody would trust another
-    one.
+  - Does not create the authority if hosts already have certificates. Then it was lost, and the hosts would not trust
+    another one.
   - Certificates of your own are checked, and left as they are.
 options:
   path:

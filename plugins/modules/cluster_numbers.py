@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Runs on the controller. Adds numbers to C(.users-ledger.json) beside the inventory, and never takes one out, so that
     none is given twice.
-  - The ledger is no secret. Keep it with the inventory, such as in git.
+  - The ledger is not secret. Keep it with the inventory, such as in git.
 options:
   path:
     description: The directory of the inventory.

@@ -107,10 +107,10 @@ def load(path: str) -> dict[str, str]:
 def checked(content: Any) -> dict[str, str]:
     """:raises ValueError: if it is not secrets by name."""
     if not isinstance(content, dict):
-        raise ValueError("it is no JSON object of secrets by name")
+        raise ValueError("it is not a JSON object of secrets by name")
     for name, secret in content.items():
         if not isinstance(secret, str) or len(secret) < 8 or not secret.isprintable() or " " in secret:
-            raise ValueError(f"the secret of {name} is no text of 8 printable characters or more without a blank")
+            raise ValueError(f"the secret of {name} is not a text of 8 or more printable characters without a blank")
     return content
 
 

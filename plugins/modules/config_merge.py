@@ -17,7 +17,7 @@ description:
     writes the file, so the next run completes an interrupted one. If the service does not start, the module restores
     the earlier file and fails with the end of the service's log.
   - With O(record=true) the module records which settings it made. It removes a setting that is no longer listed, unless
-    somebody has changed it since, and restores the value that the setting replaced. A setting that existed before with
+    it was changed since, and restores the value that the setting replaced. A setting that existed before with
     the same value stays.
 options:
   path:
@@ -49,7 +49,7 @@ options:
     default: {}
   remove:
     description:
-      - Keys that must not be in the file, whoever wrote them. Removed before O(values) are merged.
+      - Keys that must not be in the file, no matter what wrote them. Removed before O(values) are merged.
       - A removed value of others does not return when its key is no longer named here; a warning says so, in check mode
         too.
       - A key is a list of its parts from the top, or a string with dots between the parts.
@@ -457,8 +457,8 @@ def main() -> None:
     ]
     if lost:
         module.warn(
-            f"{path}: {', '.join(map(merge.name, lost))} is removed, whoever wrote it, and does not come back when "
-            "`remove` names it no longer"
+            f"{path}: {', '.join(map(merge.name, lost))} is removed, even if it was written by hand, and does not come "
+            "back when `remove` no longer names it"
         )
     earlier = outstanding(record.pending, unit)
     if rewrite:

@@ -287,8 +287,8 @@ class Containerd(Engine):
         if not any(name == "cri" and status != "skip" for name, status in plugins):
             raise Trouble(
                 "it serves no client of the Container Runtime Interface, such as a kubelet, since its plugin cri is "
-                "not loaded; take it out of disabled_plugins in /etc/containerd/config.toml and in what that imports, "
-                "and restart containerd, or set container_runtime_containerd_cri to false where nobody needs it"
+                "not loaded; remove it from disabled_plugins in /etc/containerd/config.toml and in what that imports, "
+                "and restart containerd, or set container_runtime_containerd_cri to false if it is not needed"
             )
         for name, status in plugins:
             if status != "ok":

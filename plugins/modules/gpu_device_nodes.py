@@ -104,7 +104,7 @@ differences:
       type: str
       sample: character device 511:0
     remedy:
-      description: What to do where the module does not mend it.
+      description: What to do if the module does not repair it.
       type: str
 """
 

@@ -66,7 +66,7 @@ EXAMPLES = r"""
   baremetal.gpu.gpu_facts:
     gather_subset: [pci]
 
-- name: Gather everything that can be told, for a look at one host
+- name: Gather all facts, for a look at one host
   baremetal.gpu.gpu_facts:
     gather_subset: [all]
 
@@ -112,7 +112,7 @@ ansible_facts:
           sample: no NVIDIA GPU on the PCI bus
         pci:
           description:
-            - NVIDIA's GPUs, NVSwitches and the ways to NVSwitches that are no PCI devices, by address, without virtual
+            - NVIDIA's GPUs, NVSwitches and the ways to NVSwitches that are not PCI devices, by address, without virtual
               functions.
             - A GPU that is bound to C(vfio-pci) or the like is listed and counts nowhere; RV(ansible_facts.gpu.present)
               is false where there are only such.
@@ -213,7 +213,7 @@ ansible_facts:
                   sample: 3
         devices:
           description: The GPUs as NVML numbers them. A GPU that cannot be reached has only C(index), C(error) and
-            what the bus and the driver's files tell of it.
+            what the bus and the driver's files say about it.
           returned: if the subset V(devices) is asked for
           type: list
           elements: dict
@@ -378,7 +378,7 @@ ansible_facts:
               elements: dict
               contains:
                 uuid:
-                  description: UUID, null for a GPU that does not tell it.
+                  description: UUID, null for a GPU that does not report it.
                   type: str
                 index:
                   description: NVML's index, null for a GPU that NVML does not list.

@@ -15,7 +15,7 @@ description:
     GPUs. Reads power, temperature, clocks and counters of errors meanwhile.
   - Before the memory test counts, it turns a bit itself and has to find it.
   - Needs the driver and no CUDA toolkit. The kernels are PTX text that the driver compiles for the GPU.
-  - Uses GPUs that nobody else uses. A job on one of them would be slowed down, and would take memory from the test.
+  - Uses only idle GPUs. A job on one of them would be slowed down, and would take memory from the test.
   - A child process for each GPU does the work. A GPU that never answers is a finding, and the others go on. The
     children end with the module, so a run that is killed leaves no load behind.
   - A fault does not make the module fail.
@@ -99,7 +99,7 @@ load:
         - C(copies) has the rates in 10^9 bytes a second, C(memory) that of reading and writing, C(fp32), C(fp64) and
           C(bf16) 10^12 operations a second. Each has C(wrong), the number of results that were wrong.
         - C(own_flip) has the bit that the test turned itself, whether it was C(found), and how many C(others) were.
-        - C(memory_errors) has places of wrong bits, C(readings) what NVML told.
+        - C(memory_errors) has places of wrong bits, C(readings) what NVML returned.
       type: list
       elements: dict
     pairs:

@@ -294,7 +294,7 @@ state:
       description: Version of the installed driver libraries, or null.
       type: str
     secure_boot:
-      description: Whether Secure Boot is on; null where it cannot be told.
+      description: Whether Secure Boot is on; null if it is unknown.
       type: bool
     minors:
       description: PCI address to minor number of the GPUs that the driver has.
@@ -308,7 +308,7 @@ state:
       type: list
       elements: dict
 due:
-  description: Whether somebody has recorded that the host is to be verified before it gets its work back.
+  description: Whether there is a record that the host must be verified before it gets its work back.
   returned: always
   type: bool
 """

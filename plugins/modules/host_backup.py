@@ -13,7 +13,7 @@ description:
   - Writes files, databases of SQLite and databases of MariaDB of this host into an archive, while its programs run.
     Then it reads the archive again and compares it.
   - An archive has a manifest with path, owner, mode and SHA-256 of each file, and versions of packages.
-  - In check mode nothing is written. The names of the parts are returned all the same.
+  - In check mode nothing is written. The names of the parts are still returned.
 options:
   path:
     description: The file to write, mode 0600. What is there is replaced when the new archive is whole.

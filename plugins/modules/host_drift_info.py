@@ -506,7 +506,7 @@ manager:
   returned: with O(desired)
   type: str
 plan:
-  description: What mending the drift would do, one line each.
+  description: What the repair of the drift would do, one line each.
   returned: with O(desired)
   type: list
   elements: str
@@ -514,7 +514,7 @@ plan:
 others:
   description:
     - Files of O(desired.settings) and O(desired.cdi) and nodes of O(desired.device_nodes) that differ. They are not in
-      RV(plan), because other modules mend them.
+      RV(plan), because other modules repair them.
   returned: with O(desired)
   type: list
   elements: dict

@@ -256,7 +256,7 @@ def _make_directory(item: Item) -> None:
         mode = _mode(item)
         made = host_files.make_directories(path, 0o700 if mode is None else mode, uid, gid)
     except NotADirectoryError:
-        raise Refused("is no directory; move it away") from None
+        raise Refused("is not a directory; move it away") from None
     # The highest first: from there on nobody else turns the way to the next.
     for parent in system.above(item, path):
         with host_files.place(parent, follow=True) as there:
@@ -279,7 +279,7 @@ def _write(module: AnsibleModule, item: Item, there: Place) -> str | None:
     # A link is here only where it is somebody else's; it is replaced.
     is_link = status is not None and stat.S_ISLNK(status.st_mode)
     if status is not None and not (stat.S_ISREG(status.st_mode) or is_link):
-        raise Refused("is no file; move it away")
+        raise Refused("is not a file; move it away")
     if content is None:
         if status is None:
             raise Refused("is missing, and no content is given")

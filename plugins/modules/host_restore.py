@@ -14,7 +14,7 @@ description:
     stands against putting it back, and refuses before anything is changed.
   - It writes only what is a part of this host according to O(parts), stops the units of a part meanwhile, and starts
     those again that ran.
-  - An archive is put back once. A run that was cut is finished by the next one, and after that nothing changes.
+  - An archive is put back once. An interrupted run is finished by the next one, and after that nothing changes.
 options:
   path:
     description: The archive.

@@ -52,7 +52,7 @@ options:
     type: str
     default: ""
   login:
-    description: Name and password for the registry, as NAME:PASSWORD; empty where nobody has to log in.
+    description: Name and password for the registry, as NAME:PASSWORD; empty if no login is needed.
     type: str
     default: ""
   engine:

@@ -11,7 +11,7 @@ short_description: Write what a container has changed as a layer of an image
 version_added: 0.1.0
 description:
   - Pauses a container, writes what it has changed since its image as a layer into a file, and lets it go on.
-  - What is mounted into the container is no part of it, nor is its environment. Files in which secrets usually are stay
+  - What is mounted into the container is not saved, nor is its environment. Files in which secrets usually are stay
     out, such as C(.ssh), C(/run) and histories of shells.
   - Needs an engine that stores containers by overlay, as Docker and Podman do by default.
 options:

@@ -13,7 +13,7 @@ description:
   - Runs C(journalctl) on a host, and returns the entries as JSON. A field of more than 4096 characters is cut.
 options:
   arguments:
-    description: Arguments of C(journalctl). It is told to print JSON, the newest entry first.
+    description: Arguments of C(journalctl). It prints JSON, the newest entry first.
     type: list
     elements: str
     default: []

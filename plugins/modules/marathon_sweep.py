@@ -112,7 +112,7 @@ points:
       description: Why it failed; empty if it did not.
       type: str
 removed:
-  description: Ids of the apps that were taken away.
+  description: Ids of the apps that were removed.
   returned: success and O(state=absent)
   type: list
   elements: str

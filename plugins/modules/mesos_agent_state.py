@@ -43,7 +43,7 @@ options:
     type: path
     default: /var/lib/baremetal-gpu/mesos-ledger.json
   takeover:
-    description: Reactivate an agent that somebody else drained or deactivated.
+    description: Reactivate an agent that others drained or deactivated.
     type: bool
     default: false
 extends_documentation_fragment:

@@ -26,7 +26,7 @@ options:
     default: []
     suboptions:
       name:
-        description: Name of the QOS, in small letters.
+        description: Name of the QOS, in lower case.
         type: str
         required: true
       description:
@@ -46,7 +46,7 @@ options:
     default: []
     suboptions:
       name:
-        description: Name of the account, in small letters.
+        description: Name of the account, in lower case.
         type: str
         required: true
       parent:
@@ -74,7 +74,7 @@ options:
     default: []
     suboptions:
       name:
-        description: Name of the user, in small letters.
+        description: Name of the user, in lower case.
         type: str
         required: true
       state:
@@ -222,7 +222,7 @@ def settle(module: AnsibleModule) -> dict[str, Any]:
         left = slurm_accounts.plan(slurm_accounts.read(run, given["cluster"]), goal, given["cluster"], busy)[0]
         if left:
             raise Refused(
-                f"Slurm has not taken over what sacctmgr was told: it would have to {left[0].does} once more",
+                f"Slurm has not applied what sacctmgr requested: it would have to {left[0].does} once more",
                 "see 'sudo journalctl -u slurmdbd' on its host",
                 code="not_taken",
                 subject=left[0].subject,

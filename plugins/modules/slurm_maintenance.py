@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Drains a node with a reason that begins with C(gpuops drain:), and waits until it has no job of a user. Jobs are
     never cancelled. It does not wait for jobs of the partition C(gpuops), which keep GPUs from users.
-  - Slurm keeps the reason, which shows who drained. The drain of somebody else keeps its reason and is not resumed.
+  - Slurm keeps the reason, which shows who drained. A node that others drained keeps its reason and is not resumed.
 options:
   node:
     description: The node, as Slurm names it.
@@ -40,7 +40,7 @@ options:
     default: 900
   foreign:
     description:
-      - What O(state=active) does with a node that somebody else drained. V(left) leaves it, V(refused) fails, V(taken)
+      - What O(state=active) does with a node that others drained. V(left) leaves it, V(refused) fails, V(taken)
         resumes it.
     type: str
     choices: [left, refused, taken]
@@ -102,10 +102,10 @@ node:
       description: Its name.
       type: str
     state:
-      description: Its state as Slurm tells it, in check mode that of now.
+      description: Its state in Slurm, in check mode the present one.
       type: str
     owner:
-      description: Who has taken it out, V(operator), V(reconciler) or V(other); null for nobody.
+      description: Who has taken it out, V(operator), V(reconciler) or V(other); null if it was not taken out.
       type: str
     reason:
       description: Why.
@@ -122,7 +122,7 @@ node:
 jobs:
   description:
     - The users' jobs on a node that is drained, where they are not waited for.
-    - C(id), C(user), C(state), C(gpus) (device files, null where they are not told), C(limit_min) (time limit in
+    - C(id), C(user), C(state), C(gpus) (device files, null if they are unknown), C(limit_min) (time limit in
       minutes, null without one) and C(ends) (Unix seconds, null without a limit).
   returned: success
   type: list

@@ -13,7 +13,7 @@ description:
   - Puts pam_slurm_adopt into C(/etc/pam.d/sshd). A user without a job on the node is refused. Any other login becomes
     part of the user's newest job, and sees only the GPUs of that job.
   - Root, Ansible's account, the given users and groups, and users who may run everything with sudo log in as before,
-    without Slurm. If sudo's rules name somebody whom PAM cannot recognize, the module fails.
+    without Slurm. If sudo's rules name users whom PAM cannot identify, the module fails.
   - Before it replaces the file, it tests root and Ansible's account with PAM. If one that can log in now would be
     refused, the file stays as it is and the module fails.
   - Lines of others stay as they are. V(absent) removes exactly what V(present) added.

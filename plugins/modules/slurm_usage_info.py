@@ -26,7 +26,7 @@ options:
     type: str
     default: ""
   by:
-    description: What the hours are told apart by.
+    description: What the hours are grouped by.
     type: list
     elements: str
     choices: [user, account, model, day]

@@ -10,8 +10,8 @@ module: user_software_info
 short_description: Return what a host has that people load as a module
 version_added: 0.1.0
 description:
-  - Finds CUDA toolkits, Open MPI, compilers, NCCL and environments of the site as they are installed, whoever installed
-    them. It runs C(nvcc) and C(ompi_info) for their versions and changes nothing.
+  - Finds CUDA toolkits, Open MPI, compilers, NCCL and environments of the site as they are installed, no matter how.
+    It runs C(nvcc) and C(ompi_info) for their versions and changes nothing.
 options:
   environments:
     description: Directories of environments of the site, by the names of their modules.

@@ -81,7 +81,7 @@ servers:
   description:
     - What each server is. C(state) is C(serving), C(electing) (it runs and is in no quorum), C(not_allowed) (the words
       are not in its whitelist), C(strange) (something else has the port) or C(unreachable); C(why) says more.
-    - C(peers) is the number of followers in step, told by the leader. What is not known is null.
+    - C(peers) is the number of followers in step, as the leader reports it. What is not known is null.
   returned: success
   type: list
   elements: dict

@@ -71,7 +71,7 @@ due:
   returned: success
   type: bool
 ensemble:
-  description: The ensemble as it was last seen, as M(baremetal.gpu.zookeeper_info) returns it; null if nobody looked.
+  description: The ensemble as it was last seen, as M(baremetal.gpu.zookeeper_info) returns it; null if it was not read.
   returned: success
   type: dict
 """

@@ -40,13 +40,17 @@ def problems(catalogue: Any, required: Iterable[str] = ("name", "reference", "di
     """
     if not isinstance(catalogue, list) or len(catalogue) > ROWS_AT_MOST:
         return [
-            _problem("the catalogue", f"it is no list of at most {ROWS_AT_MOST} images", "", "write a list of images")
+            _problem(
+                "the catalogue", f"it is not a list of at most {ROWS_AT_MOST} images", "", "write a list of images"
+            )
         ]
     found: list[Problem] = []
     names: list[str] = []
     for number, row in enumerate(catalogue, 1):
         if not isinstance(row, Mapping):
-            found.append(_problem(f"image {number}", "it is no mapping", row, "write name, description and the rest"))
+            found.append(
+                _problem(f"image {number}", "it is not a mapping", row, "write name, description and the rest")
+            )
             continue
         label = f"image {untrusted_text.one_line(row.get('name') or number, 80)}"
         found += _row_problems(label, row, required)
@@ -67,14 +71,14 @@ def _row_problems(label: str, row: Row, required: Iterable[str]) -> list[Problem
             found.append(_problem(label, f"its {key} is not right", value, f"give {form}"))
     description = row.get("description", "")
     if not isinstance(description, str) or len(description) > DESCRIPTION_AT_MOST or not description.isprintable():
-        cause = f"its description is no line of at most {DESCRIPTION_AT_MOST} characters"
+        cause = f"its description is not a line of at most {DESCRIPTION_AT_MOST} characters"
         found.append(_problem(label, cause, description, "say in a sentence what is in it"))
     needs = row.get("needs", {})
     if not isinstance(needs, Mapping) or set(needs) - set(NEEDS):
         return [*found, _problem(label, "its needs are not right", needs, f"give versions of {' and '.join(NEEDS)}")]
     for key, version in needs.items():
         if not isinstance(version, str) or not VERSION.fullmatch(version):
-            cause = f"its need of {NEEDS[key]} is no version"
+            cause = f"its need of {NEEDS[key]} is not a version"
             found.append(_problem(label, cause, version, 'give one in quotes, such as "13.0"'))
     return found
 

@@ -230,7 +230,7 @@ def notebook(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> 
     if not str(params["program"]).strip():
         draft.refuse(f"{draft.name('program')} is empty", "give the command that serves the notebook")
     if not params["ssh_keys"]:
-        draft.refuse(f"{draft.name('ssh_keys')} is empty, and nobody could log in", "give a public key")
+        draft.refuse(f"{draft.name('ssh_keys')} is empty, so no user could log in", "give a public key")
     for number, key in enumerate(params["ssh_keys"]):
         wrong = key_problem(key)
         if wrong:
@@ -310,7 +310,7 @@ def sweep(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row
     parameters = parameters_of(draft)
     for name, value in params["env"].items():
         if not VARIABLE.fullmatch(str(name)) or name in parameters or not isinstance(value, str):
-            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is no parameter, and quote text")
+            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is not a parameter, and quote text")
     draft.fits(params["model"], agents)
     if draft.problems:
         return draft.done([])

@@ -77,7 +77,7 @@ def spans_of(name: str, value: Any) -> Iterator[Span]:
     if (first, last) == (0, 0):
         return
     if not 0 < first <= last < 65536:
-        raise ValueError(f"{name} is {value!r}, which is no port")
+        raise ValueError(f"{name} is {value!r}, which is not a valid port")
     yield first, last
 
 

@@ -27,7 +27,9 @@ def _entry_points(role: str) -> dict[str, dict[str, Any]]:
     try:
         text = (ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     except OSError as failure:
-        raise AnsibleError(f"{role} is no role of this collection with an argument specification: {failure}") from None
+        raise AnsibleError(
+            f"{role} is not a role of this collection with an argument specification: {failure}"
+        ) from None
     return {name: row.get("options", {}) for name, row in yaml_load(text)["argument_specs"].items()}
 
 

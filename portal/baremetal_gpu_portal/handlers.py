@@ -25,7 +25,7 @@ from baremetal_gpu_portal.portal import Portal
 # What is wrong is in the log alone: who guesses learns neither names nor codes.
 WRONG_CODE = (
     "the name or the code is wrong, or the code was used or is older than a week. "
-    "To do: type both as they were told to you, or ask the operators for another code"
+    "To do: type both as you received them, or ask the operators for another code"
 )
 
 
@@ -301,5 +301,5 @@ class InviteHandler(Page):
         question = {"user": name, "code": code, "password": password}
         async with self.portal.guard.attempt(self, name, WRONG_CODE):
             if not accounts.NAME.fullmatch(name):
-                raise Refused("it is no name of an account", code=login.NO_ACCOUNT)
+                raise Refused("it is not the name of an account", code=login.NO_ACCOUNT)
             await self.portal.guard.ask(self.portal.invite_socket, name, question)

@@ -93,7 +93,7 @@ class People(Shared):
             await self._end(account.name, ANOTHER)
             own = [one for one in self._spawners() if one.user.name == account.name]
             if any(one.active for one in own):
-                cause = f"the sessions of whoever was called {account.name} before are being ended"
+                cause = f"the sessions of an earlier user called {account.name} are being ended"
                 raise Refused(cause, "log in again in a minute", code="another_person", subject="login")
             self._forget_options(account.name, own)
         self._keep(account)

@@ -289,7 +289,7 @@ class SessionSpawner(Spawner):
                 await self.portal.order("cancel", self.user.name, job=self.job)
             except Refused as why:
                 # It is looked for again and again.
-                self.log.warning("The session %s is not taken away yet: %s", self.job, why)
+                self.log.warning("The session %s is not removed yet: %s", self.job, why)
         return 1
 
     async def _end_unproved(self) -> int:
@@ -300,7 +300,7 @@ class SessionSpawner(Spawner):
             await self.portal.order("cancel", self.user.name, job=self.job)
         except Refused as why:
             # It is looked for again and again.
-            self.log.warning("The session %s is not taken away yet: %s", self.job, why)
+            self.log.warning("The session %s is not removed yet: %s", self.job, why)
         return 1
 
     async def get_url(self) -> str:

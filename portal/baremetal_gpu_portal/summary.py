@@ -26,7 +26,7 @@ class Told(NamedTuple):
     warns: bool = False
 
 
-NO_ANSWER = Told("How full your home is, nobody knows at present: it does not answer.", True)
+NO_ANSWER = Told("The usage of your home is unknown at present: it does not answer.", True)
 NO_HOURS = Told("Your GPU hours are not known at present.")
 
 

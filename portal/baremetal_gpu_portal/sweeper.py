@@ -55,6 +55,6 @@ async def sweep(portal: Portal) -> None:
                     hub.log.error("Job %s of %s does not end: %s", number, here[number], why)
             suspects = set(here)
         except Exception as why:
-            hub.log.exception("Looking for sessions that nobody knows")
+            hub.log.exception("Looking for unknown sessions")
             if isinstance(why, SQLAlchemyError):
                 hub.db.rollback()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the agent costs a host with eight GPUs: CPU and memory of it and its child, at its default interval.
 
-Its metrics have the names of the DCGM exporter too, both sets of them, which is the most that it can be asked for. It
-is watched for ten minutes, or for as many seconds as BENCH_AGENT_SECONDS says. The simulated library's own work is
-in it: it reads its scenario from a file, but has no GPU to wait for.
+The agent writes all metrics that it can: its own, and both sets with the names of the DCGM exporter. It is watched for
+ten minutes, or for BENCH_AGENT_SECONDS seconds. The cost includes the work of the simulated library, which reads its
+scenario from a file but does not wait for a GPU.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From a fault to the published verdict: a line in the kernel's log, and an event of NVML, at the agent's own program.
 
-A fault comes at any time of the agent's interval, as faults do. Published is what gpu_facts and the scheduler read, and
-the clock stops when a reader that looks every millisecond sees it. The simulated library looks for events every 10 ms.
+Faults come at random moments of the agent's interval. A verdict is published when gpu_facts and the scheduler can read
+it; the clock stops when a program that reads it every millisecond gets it. The simulated library looks for events every
+10 ms.
 """
 
 from __future__ import annotations

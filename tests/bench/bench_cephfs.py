@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A home on CephFS against the file system below: the same fio on a client of the lab's storage cluster, in turns.
 
-The client is mounted by ceph-fuse and writes three copies to three machines; the other side is the client's own disk.
-Machines, monitors and the disks of all OSDs, which are files, are on one computer and share its disk and its cores: the
-ratio tells what this computer makes of CephFS, and no cluster of its own hardware. It is the share of the file system's
-throughput that CephFS reaches; 1 is as fast.
+The client mounts CephFS with ceph-fuse and writes three copies to three machines; the baseline is the client's own
+disk. All machines, monitors and OSDs run on one computer and share its disk and its cores, and the disks of the OSDs
+are files. So the ratio is valid for this computer only, not for a cluster with its own hardware. It is the share of the
+file system's throughput that CephFS reaches; 1 is as fast.
 
-Cold is after the client was mounted anew and the kernel has forgotten all files; what an OSD keeps in memory of its own
-it may keep. Warm is a second reading. Writes end with an fsync.
+Cold is after a new mount and with an empty page cache; the OSDs keep what they have in their own memory. Warm is a
+second read. Writes end with an fsync.
 
-It makes a storage cluster of four machines in the lab and takes it down again. With GPUOPS_KEEP_LAB=1 it stays.
+The benchmark creates a storage cluster of four machines in the lab and removes it at the end, unless GPUOPS_KEEP_LAB=1.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host's facts over SSH: what gpu_facts says of its GPUs, against all that Ansible's setup says of a host.
+"""A host's facts over SSH: what gpu_facts says about its GPUs, against all that Ansible's setup says about a host.
 
-Both are a playbook of one module on the same machine of the lab, in turns and over one connection that is kept, and a
-task that uses a fact. What a playbook takes that does nothing on the host is taken off both; what is left is the module
-with all that brings it there. The GPUs are simulated and answer in no time. What so many facts cost the controller
-afterwards is in the benchmark `scale`.
+Both are a playbook with one module and a task that uses a fact, on the same machine of the lab, in turns and over one
+connection that stays open. The time of a playbook that does nothing on the host is subtracted from both, which leaves
+the module and its transfer. The GPUs are simulated and answer at once. What these facts cost the controller afterwards
+is in the benchmark `scale`.
 
 It needs a finished machine `gpu1`: that of `make lab-node`, or of the lab that GPUOPS_LAB_ID names.
 """

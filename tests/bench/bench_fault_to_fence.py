@@ -2,9 +2,9 @@
 """From a fault to the fence: from a fatal line in the kernel's log until Mesos gives no new task to the node.
 
 The agent's own program on a simulated host, a real ZooKeeper, `gpuops reconcile` with its default intervals, and the
-stand-in of the Mesos master. The clock stops when somebody who asks the master again and again is told that the agent
-is deactivated. A job runs on a healthy GPU all the while, and must outlive every fault; each fault is cleared by an
-operator before the next.
+stand-in of the Mesos master. The clock stops when a program that asks the master repeatedly reads that the agent is
+deactivated. A job runs on a healthy GPU all the time and must survive every fault; an operator clears each fault before
+the next.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The first run of site.yml on a bare machine of the lab: how much of it is not the package manager's work.
 
-Taken out is the time of tasks that run apt (whose packages have DKMS build the driver, and rebuild the initramfs), that
-run DKMS, or that reboot; nobody who brings a driver to a host is spared that. What is left is the collection's:
-Ansible, comparing, the files, starting what was installed, verifying the GPUs, and a rebuild of the initramfs without
-nouveau.
+The time of tasks that run apt (whose packages build the driver by DKMS and rebuild the initramfs), that run DKMS or
+that reboot is not counted, since every installation of a driver needs them. The rest is the collection's own work:
+Ansible, the comparison, the files, the start of what was installed, the verification of the GPUs, and a rebuild of the
+initramfs without nouveau.
 
-Every run begins with the machine `gpu1` as its installation left it, and without what spares the lab's machines work
-that any other has: compilers find nothing that an earlier machine has made, and modules and initramfs are packed as
-the distribution does it. Packages come from the lab's cache, as from a mirror near by.
+Every run begins with the machine `gpu1` as its installation left it. The shortcuts of the lab are off: compilers find
+nothing that an earlier machine has built, and modules and initramfs are packed as the distribution does it. Packages
+come from the lab's cache, as from a mirror near by.
 
-It needs the lab of `make lab-node`, or the one that GPUOPS_LAB_ID names, and leaves its `gpu1` finished but for the
-toolkits of CUDA, which would add more packages than all else.
+It needs the lab of `make lab-node`, or the one that GPUOPS_LAB_ID names. At the end its `gpu1` is finished except for
+the CUDA toolkits, which would add more packages than everything else.
 """
 
 from __future__ import annotations

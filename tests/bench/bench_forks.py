@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Ansible's forks and strategy do for a run of site.yml on finished hosts, and dividing the hosts among processes.
+"""How Ansible's forks, its strategy and several processes change a run of site.yml on finished hosts.
 
-The hosts are those of the benchmark `scale`, and every module takes 0.26 s, as over SSH with pipelining. Dividing them
-among several processes of Ansible pays where there are more cores than one process and its workers keep busy.
+The hosts are those of the benchmark `scale`, and every module takes 0.26 s, as over SSH with pipelining. Several
+processes of Ansible help only if there are more cores than one process and its workers use.
 """
 
 from __future__ import annotations

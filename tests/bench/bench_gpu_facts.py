@@ -2,13 +2,13 @@
 """What gpu_facts costs, against running `nvidia-smi -q -x` and reading its XML, in turns in one run.
 
 Both are a Python process on the simulated library that has loaded what every Ansible module loads: one does what
-gpu_facts does, the other starts the real nvidia-smi and takes the same facts from its XML. What such a process takes to
-start is in both, and shown beside.
+gpu_facts does, the other starts the real nvidia-smi and takes the same facts from its XML. Both include the start of
+such a process, which is also shown alone.
 
-The simulated GPUs answer in no time, which no real driver does, so that comparing the two compares how fast Python
-starts with how fast C does. The goal is for the one cost of a call that NVIDIA documents: a question for PCIe
-throughput takes 20 ms (nvmlDeviceGetPcieThroughput of the NVML API reference), and nvidia-smi asks two of them for each
-GPU. It is for what the two take beyond a module's start, which is measured in the same rounds.
+The simulated GPUs answer at once, unlike a real driver, so a plain comparison would show how fast Python and C start.
+The goal therefore uses the one cost of a call that NVIDIA documents: to read PCIe throughput takes 20 ms
+(nvmlDeviceGetPcieThroughput in the NVML API reference), and nvidia-smi does it twice for each GPU. The goal is for the
+time beyond a module's start, which is measured in the same rounds.
 
 nvidia-smi is Debian's, see nvidia_smi.py.
 """

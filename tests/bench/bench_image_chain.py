@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """An image to eight nodes, each of which serves the next while it fetches, against the time of one node.
 
-Registry and nodes are servers on this machine. Each link carries so many bytes in a second as LINK says, which is far
-less than this machine can: so the ratio is that of the links, as it is with gigabytes on real ones. The time ends when
-a node has all layers; unpacking them is every engine's own affair and the same for one node and for many.
+Registry and nodes are servers on this machine. LINK limits the bytes per second of each link to far less than this
+machine can carry, so the links decide the ratio, as with gigabytes on real links. The clock stops when a node has all
+layers; unpacking is left to the engine and takes the same time for one node and for many.
 """
 
 from __future__ import annotations

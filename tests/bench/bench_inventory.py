@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The inventory plugin against the same hosts, groups and variables as static YAML; every host has eight GPUs.
 
-What counts is loading the inventory. A whole process also has Ansible's own start, which is the same for both."""
+The loading of the inventory is measured. A whole process also includes Ansible's own start, which both share."""
 
 from __future__ import annotations
 

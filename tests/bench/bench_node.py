@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Driver, engine and the engine's access to the GPUs on a finished machine of the lab: the node stages against a list.
 
-The list, peer_node.yml, is DeepOps' tasks for the same, rebuilt in our own words; it says after which. Both run with
-ansible-playbook over SSH on the same machine, with the same settings (pipelining, one connection kept), in turns, and
-neither changes anything. Ours looks at everything that it is about on every run. CPU is the controller's.
+The list, peer_node.yml, has the tasks of DeepOps for the same work, rewritten, and names their sources. Both run with
+ansible-playbook over SSH on the same machine, with the same settings (pipelining, one connection that stays open), in
+turns, and neither changes anything. Ours compares all of its state on every run. CPU is the controller's.
 
-What a host more costs the controller is told by a run over a fleet: the same machine under as many names, so that
-what Ansible takes to start and to put its modules together counts once for all of them, as on a site. They run beside
-each other on one machine, so of the fleet only CPU is told.
+A run over a fleet shows what one more host costs the controller. The fleet is the same machine under many names, so
+Ansible's start and the building of its modules count once for all hosts, as on a site. All these hosts share one
+machine, so only the CPU of the fleet is shown.
 
-Pipelining, which `ansible.cfg` and `gpuops init` set, is measured too; and a playbook of one task that does nothing on
-the host: less than that no run of ansible-playbook costs.
+The effect of pipelining, which `ansible.cfg` and `gpuops init` set, is measured too. So is a playbook of one task that
+does nothing on the host: no run of ansible-playbook costs less.
 
-With pipelining a module execution is one command over SSH; copying a file takes more of them. Packets are what the
-machine sent to others than the controller.
+With pipelining a module execution is one command over SSH; copying a file takes several. Packets are what the machine
+sent to hosts other than the controller.
 
 It needs a finished machine `gpu1`: that of `make lab-node`, or of the lab that GPUOPS_LAB_ID names.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Placement: policies on the openb trace beside what was published, run time as nodes grow, and GPUs inside a node."""
+"""Placement: policies on the openb trace against published results, run time by nodes, and GPUs inside a node."""
 
 from __future__ import annotations
 

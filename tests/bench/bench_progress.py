@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The callback plugin progress against Ansible's default one, over the same events, without a terminal.
+"""The callback plugin progress against Ansible's default callback, for the same events, without a terminal.
 
-What counts is the controller's time in the calls; both show the same run."""
+The controller's time in the calls is measured; both show the same run."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run of site.yml over the finished machines of the lab, stage by stage: how long it takes and what it is made of.
+"""A run of site.yml over the finished machines of the lab, stage by stage: how long it takes and what it does.
 
-A stage's wall time is all that passes from its first task to the next stage's, for all machines together. What comes
-before the first task is Ansible's start. Executions are commands over SSH, of the machine with the most of them; with
-pipelining a module is one. Preflight tries whether the package sources answer, and verification queries every GPU and
-copies memory both ways.
+A stage's wall time is the time from its first task to that of the next stage, for all machines together. Before the
+first task is Ansible's start. Executions are commands over SSH of the machine with the most of them; with pipelining a
+module is one. Preflight checks that the package sources answer, and verification queries every GPU and copies memory
+both ways.
 
-It needs the machines of `make lab-node`, or those of the lab that GPUOPS_LAB_ID names. What they are not finished
-with is done by a run before, which is not measured.
+It needs the machines of `make lab-node`, or those of the lab that GPUOPS_LAB_ID names. A run before, which is not
+measured, finishes them.
 """
 
 from __future__ import annotations

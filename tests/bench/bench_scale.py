@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A finished site of many hosts: what the controller pays for running site.yml there again, and for the hosts' facts.
+"""A finished site of many hosts: what another run of site.yml costs the controller, and what the hosts' facts cost it.
 
-The hosts are not there: a connection plugin answers for them at once with what a finished host of the lab answered, so
-that CPU and memory are the controller's alone. A task-host is one task on one host, done or skipped. The goal is for
-its CPU time: no more than 1.35 times that of 50 hosts, so the ratio is to be at least 0.74. It is for `gpuops up`,
-which has hosts take turns after all have gone through preflight; one ansible-playbook for 300 is measured beside it.
+The hosts do not exist: a connection plugin answers for them at once with what a finished host of the lab answered, so
+CPU and memory are the controller's alone. A task-host is one task on one host, done or skipped. The goal is for its
+CPU time: at most 1.35 times that of 50 hosts, so the ratio must be at least 0.74. It is for `gpuops up`, in which hosts
+take turns after the preflight of all; one ansible-playbook for 300 hosts is measured too.
 
-Memory is of all processes of a run together. Ansible's own facts, which take their place in the
-comparison, are what `setup` says of the machine that measures; and, since that may be a small one, the same made larger
-by hand: its first disk, interface and mount and its processors as often as a server with GPUs has them.
+Memory is that of all processes of a run together. Ansible's own facts, for the comparison, are what `setup` says about
+the machine that measures. Since that may be a small one, they are also measured enlarged by hand: its first disk,
+interface, mount and its processors are repeated as often as a server with GPUs has them.
 
-A host costs some seconds of CPU, so that the larger fleets run less often: 3,000 hosts once, and only if
-BENCH_SCALE_HOSTS says 3000. It says up to how many hosts is measured, 1,000 by default.
+A host costs some seconds of CPU, so larger fleets run less often. BENCH_SCALE_HOSTS is the largest number of hosts to
+measure, 1,000 by default; 3,000 hosts run once.
 """
 
 from __future__ import annotations

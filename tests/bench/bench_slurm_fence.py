@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From a fault to the fence on Slurm, under a load of users' jobs: real daemons, simulated GPUs.
 
-Jobs come and go on one node. A fatal line is written into its kernel's log at a random moment, and the clock stops when
-slurmctld has closed the node to new jobs. Once the GPU is held an operator clears it, and the next fault follows. A job
-that began on a GPU after its fence, and one that did not come to its end, are counted (see tests/site/slurm_faults.py).
+Jobs start and end on one node. A fatal line is written into its kernel's log at a random moment, and the clock stops
+when slurmctld has closed the node to new jobs. Once a holder has the GPU, an operator clears it, and the next fault
+follows. Jobs that started on a GPU after its fence, and jobs that did not finish, are counted (see
+tests/site/slurm_faults.py).
 
-The other side is what DeepOps sets: a HealthCheckProgram every 300 s on idle nodes. Here it is a program that notes
-when slurmd calls it, in the same cluster at the same time. It would have found a fault at its next call; where none
-came, the time to the end of the run is the least that it would have taken.
+The baseline is what DeepOps sets: a HealthCheckProgram every 300 s on idle nodes. Here it is a program that records
+when slurmd calls it, in the same cluster at the same time. It would have found a fault at its next call; if there was
+none, the time to the end of the run is the least that it would have needed.
 
 It needs the machines that tests/site/test_slurm_fence.py leaves in the lab that GPUOPS_LAB_ID names, with
 GPUOPS_KEEP_LAB=1.

@@ -2,8 +2,8 @@
 """What Slurm's Prolog, TaskProlog and Epilog cost a job: jobs with one GPU that do nothing, one after another, with a
 slurm.conf that names the three and with one that does not.
 
-A job is submitted when the one before is over, so its time is that from the submission to the start of its task and
-back. The Prolog is in it, and the Epilog where the next job waits for the GPU.
+A job is submitted when the one before is over. Its time runs from the submission to the start of its task and back. It
+includes the Prolog, and also the Epilog if the next job waits for the GPU.
 
 It needs the machines that tests/site/test_slurm_prolog.py leaves in the lab that GPUOPS_LAB_ID names, with
 GPUOPS_KEEP_LAB=1.

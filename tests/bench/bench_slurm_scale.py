@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A cluster of Slurm with 1,000 nodes of 8 GPUs: what its configuration costs, and 200 nodes that fail at once.
 
-slurmctld is a real one. The nodes are a slurmd each, all on one machine of the lab, as Slurm's option `-N` makes them:
-Debian's slurm-wlm-emulator does not start (24.11.5: it wants front ends in slurm.conf and refuses them there). So the
-device files of the GPUs are empty files, there are no cgroups and no accounting, and the holders of all nodes share the
-cores of one machine. A slurmd and a slurmstepd have some ten threads each: without enough process numbers slurmctld
-ends itself, "pthread_create error".
+slurmctld is real. Each node is a slurmd started with `-N`, all of them on one machine of the lab: Debian's
+slurm-wlm-emulator does not start (24.11.5: it requires front ends in slurm.conf and refuses them there). So the device
+files of the GPUs are empty files, there are no cgroups and no accounting, and the holders of all nodes share the cores
+of one machine. A slurmd and a slurmstepd have some ten threads each: without enough process numbers slurmctld ends with
+"pthread_create error".
 """
 
 from __future__ import annotations

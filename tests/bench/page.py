@@ -23,11 +23,11 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 HEADING = "## "
 HEAD = """# Benchmarks
 
-`make bench` measures what has a goal and writes this page. A benchmark compares two ways of doing the same in pairs
-that take turns in one run, so that a busy machine slows both: what counts is the ratio, with an interval of 95 %. A
-goal that lies within the interval, or within what a side differs from itself, is *inconclusive*. What has no baseline
-is told as the median and the maximum, and the maximum has to reach the goal. Each benchmark says on which machine it
-was measured last; seconds of two machines do not compare.
+`make bench` measures what has a goal and writes this page. A benchmark compares two ways to do the same thing. They
+take turns in one run, so that a busy machine slows both down, and the result is the ratio with a 95 % interval. If the
+goal lies within that interval, or within the variation of one side, the result is *inconclusive*. Without a baseline
+the table shows the median and the maximum, and the maximum must reach the goal. Each benchmark names the machine on
+which it was last measured; do not compare seconds of two machines.
 
 """
 

@@ -235,8 +235,8 @@ def test_bad_input_is_refused_before_anything_is_changed(
 def test_two_masters_are_refused(site: Site) -> None:
     before = processes(), files()
     play = site.run(members={"mesos_masters": (GPUS, BARE)}, mesos_master_quorum=2)
-    assert "2 masters (cpu1, gpu1) are no better than 1" in " ".join(play.failures[GPUS]) or (
-        "2 masters (gpu1, cpu1) are no better than 1" in " ".join(play.failures[GPUS])
+    assert "2 masters (cpu1, gpu1) are not better than 1" in " ".join(play.failures[GPUS]) or (
+        "2 masters (gpu1, cpu1) are not better than 1" in " ".join(play.failures[GPUS])
     )
     assert play.changed_tasks == {}
     assert (processes(), files()) == before

@@ -261,5 +261,5 @@ def test_a_session_whose_job_is_queued_again_has_ended_and_holds_nothing(portal:
     # As its user can have it.
     portal.end(job["id"], "REQUEUE")
     portal.until(lambda: not server_of(bob, "bob").get("ready"), 60, "the hub does not notice")
-    assert "queued it again, which ends a session. To do: start it again" in bob.get("/hub/spawn").text
+    assert "was queued again, which ends a session. To do: start it again" in bob.get("/hub/spawn").text
     portal.until(lambda: state_of(portal, job["id"]) == "CANCELLED", 60, "it holds its GPU")

@@ -86,7 +86,7 @@ UNMEASURED = Round(
 SILENT = Round(
     (
         Fault(
-            "PortalTellsNothing",
+            "PortalMetricsOld",
             CONTROLLER,
             f"{drop_in(HUB.removesuffix('.service'), 'ReadOnlyPaths=/var/lib/baremetal-gpu-portal/told.json')}\n"
             f"sudo systemctl restart {HUB}",

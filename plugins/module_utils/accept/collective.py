@@ -163,7 +163,9 @@ def with_torch(
     if NO_TORCH in error or is_not_started(python, error):
         return _told(None, f"{python} on the nodes has no torch")
     if is_not_started(python, error, _FORBIDDEN):
-        return _told(None, f"nobody may not run {python} on the nodes: name one that everybody may in accept_python")
+        return _told(
+            None, f"`nobody` may not run {python} on the nodes: set accept_python to one that everybody may run"
+        )
     if any(text in error for text in BUSY):
         return _told(None, "the job did not start in time: the nodes have other jobs")
     answer = _ANSWER.search(out)

@@ -151,7 +151,7 @@ class Http:
         try:
             return json.loads(text) if text else None
         except (ValueError, RecursionError) as failure:
-            raise NoAnswer(f"the answer of {self._base}{path} is no JSON") from failure
+            raise NoAnswer(f"the answer of {self._base}{path} is not JSON") from failure
 
 
 def local(listen: str) -> str:

@@ -117,7 +117,7 @@ def _become_owner(directory: str) -> None:
     """For good. A directory of root in which others could rename things is refused. Raises CannotMeasure."""
     row = os.stat(directory)
     if not stat.S_ISDIR(row.st_mode):
-        raise CannotMeasure(f"{directory} is no directory")
+        raise CannotMeasure(f"{directory} is not a directory")
     if os.geteuid() != 0:
         return
     if row.st_uid == 0:

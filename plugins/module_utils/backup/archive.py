@@ -143,7 +143,9 @@ class Damaged(Refused):
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
-            f"{path} is no whole archive: {why}", "take another one; `gpuops backup --list` shows them", code="damaged"
+            f"{path} is not a complete archive: {why}",
+            "take another one; `gpuops backup --list` shows them",
+            code="damaged",
         )
 
 

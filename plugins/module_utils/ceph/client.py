@@ -18,7 +18,7 @@ UNREACHABLE = (
     "reaches their ports 3300 and 6789"
 )
 DENIED = "see that the keyring is this cluster's and that the key may do this"
-NAMED = "mend what it named; 'sudo ceph -s' on a host of ceph_mons shows whether the cluster is well"
+NAMED = "correct what it names; 'sudo ceph -s' on a host of ceph_mons shows whether the cluster is well"
 
 
 class CephError(Exception):
@@ -93,7 +93,7 @@ class Ceph:
                 f"it answered no JSON but {stdout[:200]!r}",
                 rc,
                 words,
-                "mend what it named; 'sudo ceph -s' on a host of ceph_mons shows whether the cluster is well",
+                "correct what it names; 'sudo ceph -s' on a host of ceph_mons shows whether the cluster is well",
             ) from None
 
     def _program(self, words: Sequence[str], stdin: str | None) -> tuple[int, str, str]:

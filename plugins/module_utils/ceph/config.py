@@ -44,7 +44,9 @@ def check_who(who: str) -> None:
     """:raises Refused: for a section that Ceph does not have."""
     section = who.partition("/")[0]
     if section.partition(".")[0] not in SECTIONS:
-        raise Refused(f"{who!r} is no section", f"name one of {', '.join(SECTIONS)}, such as osd, osd.3, osd/class:ssd")
+        raise Refused(
+            f"{who!r} is not a section", f"name one of {', '.join(SECTIONS)}, such as osd, osd.3, osd/class:ssd"
+        )
 
 
 def read(ceph: Ceph) -> dict[tuple[str, str], str]:

@@ -42,7 +42,7 @@ def plan(found: Mapping[str, Any], names: Sequence[str], enabled: bool) -> list[
             continue
         if not others:
             raise Refused(
-                "no manager has told which modules it has",
+                "no manager has reported its modules",
                 "run 'sudo systemctl start ceph-mgr.target' on "
                 "a host of ceph_mgrs; 'sudo ceph -s' shows whether one runs",
             )

@@ -92,7 +92,7 @@ class Lease:
         rc, stdout, stderr = self.run(argv, None, 120)
         if rc != 0:
             output = (stderr or stdout).strip()
-            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {output}", "mend what it names", evidence=output)
+            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {output}", "correct what it names", evidence=output)
 
 
 def setting(found: Sequence[int], osds: Sequence[int]) -> list[Step]:

@@ -129,8 +129,8 @@ def plan_removal(found: Mapping[str, Any] | None, name: str, confirmed: str, may
         )
     if not may_delete:
         raise Refused(
-            f"the mons let nobody remove a pool, so {name} stays",
-            "set mon_allow_pool_delete of mon to true with ceph_config for as long as it takes, and take it out again",
+            f"the mons do not allow the removal of pools, so {name} stays",
+            "set mon_allow_pool_delete of mon to true with ceph_config, remove the pool, and remove the setting again",
         )
     words = ("osd", "pool", "rm", name, name, "--yes-i-really-really-mean-it")
     return [Step(f"remove the pool {name} and all that is in it", words)]

@@ -172,8 +172,8 @@ def _problems_of_mons(current: list[str], expected: list[str]) -> list[Problem]:
         cause = f"monitors not in the quorum: {missing}"
         rows.append(Problem("mon_missing", "mon", cause, missing, _daemons("mon")))
     if extra:
-        cause = f"monitors in the quorum that nobody expects: {extra}"
-        remedy = "add their hosts to ceph_mons, or take them out with the playbook baremetal.gpu.storage_remove_mon"
+        cause = f"unexpected monitors in the quorum: {extra}"
+        remedy = "add their hosts to ceph_mons, or remove them with the playbook baremetal.gpu.storage_remove_mon"
         rows.append(Problem("mon_unexpected", "mon", cause, extra, remedy))
     return rows
 

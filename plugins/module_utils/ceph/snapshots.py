@@ -67,8 +67,8 @@ def check(schedules: Sequence[str], retention: Mapping[str, int]) -> None:
 
     :raises Refused: with what it is.
     """
-    wrong = [f"{text!r} is no period" for text in schedules if not REPEAT.match(text)]
-    wrong += [f"{unit!r} is no unit of time" for unit in retention if unit not in UNITS or len(unit) != 1]
+    wrong = [f"{text!r} is not a period" for text in schedules if not REPEAT.match(text)]
+    wrong += [f"{unit!r} is not a unit of time" for unit in retention if unit not in UNITS or len(unit) != 1]
     wrong += [f"{count} snapshots cannot be kept" for count in retention.values() if count < 1]
     if wrong:
         raise Refused("; ".join(wrong), "write periods such as 1h or 1d, and what is kept such as {d: 7}")

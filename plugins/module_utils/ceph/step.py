@@ -74,7 +74,9 @@ def size_in_bytes(text: Any) -> int:
         value = float(number if number[:1].isdigit() else "")
         factor = 1024 ** ("", "K", "M", "G", "T", "P").index(unit)
     except ValueError:
-        raise Refused(f"{text!r} is no size", "write bytes, or a number with K, M, G, T or P, such as 50G") from None
+        raise Refused(
+            f"{text!r} is not a valid size", "write bytes, or a number with K, M, G, T or P, such as 50G"
+        ) from None
     if value * factor != int(value * factor):
         raise Refused(f"the size {text!r} is not a whole number of bytes")
     return int(value * factor)

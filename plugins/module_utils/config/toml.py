@@ -356,7 +356,7 @@ class Reader:
             how = self.made.get(place)
             if last and array:
                 if how not in (None, "array"):
-                    raise self.fail(f"{merge.name(path)} is there already, and is no array of tables", start)
+                    raise self.fail(f"{merge.name(path)} is there already, and is not an array of tables", start)
                 self.made[place] = "array"
                 self.document.arrays.add(path)
                 elements = table.setdefault(part, [])
@@ -371,7 +371,7 @@ class Reader:
             elif last and how not in (None, "implied"):
                 raise self.fail(f"the table {merge.name(path)} is there already", start)
             elif how == "value":
-                raise self.fail(f"{merge.name(path[: index + 1])} is no table", start)
+                raise self.fail(f"{merge.name(path[: index + 1])} is not a table", start)
             else:
                 self.made[place] = "header" if last else (how or "implied")
                 table = table.setdefault(part, {})

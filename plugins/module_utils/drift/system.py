@@ -416,8 +416,8 @@ def dkms_notes(item: dict[str, Any], root: str = "/", running: str = "") -> list
             notes.append(f"DKMS knows {name} {version}, whose source is gone; forget it with {remove}")
         elif not all(_dkms_installed(name, version, kernel, root) for kernel in kernels):
             notes.append(
-                f"DKMS has {name} {version} not built for every kernel; it is no part of the driver that is wanted, "
-                f"and goes with {remove} where nobody needs it"
+                f"DKMS has {name} {version} not built for every kernel; it is not part of the wanted driver; "
+                f"if it is not needed, remove it with {remove}"
             )
     return notes
 

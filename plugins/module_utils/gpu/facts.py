@@ -210,7 +210,7 @@ def gather(
     if wanted & _OF_DEVICES:
         wanted.add("devices")
     if "health" in wanted and verdicts is None:
-        raise ValueError("health is asked for, and nobody was brought along who judges")
+        raise ValueError("health is asked for without the function that judges it")
     facts: dict[str, Any] = {"schema": SCHEMA, "present": None, "reason": None}
     bus: list[dict[str, Any]] | None
     try:

@@ -120,7 +120,7 @@ def _compute_capability(lib: Any, gpu: Gpu) -> str:
 def _uuid(lib: Any, gpu: Gpu) -> str:
     uuid = nvml.text(lib.nvmlDeviceGetUUID(gpu.handle))
     if not uuid.startswith("GPU-"):
-        raise ValueError(f"{uuid!r} is no UUID of a GPU")
+        raise ValueError(f"{uuid!r} is not the UUID of a GPU")
     return uuid
 
 

@@ -44,7 +44,7 @@ def load(path: str) -> dict[str, Any]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Unusable("it is no plain file")
+                raise Unusable("it is not a plain file")
             text = file.read(SIZE_MOST + 1)
     except FileNotFoundError:
         raise

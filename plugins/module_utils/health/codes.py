@@ -16,7 +16,7 @@ _RESET = "drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i UUID`;
 # Action -> what to do, where the code has no words of its own for it; from the mildest to the most expensive.
 _REMEDIES = {
     "none": "nothing has to be done now",
-    "restart_app": "restart the application, and look for the mistake in it if it happens again",
+    "restart_app": "restart the application; if it happens again, look for the error in the application",
     "inspect": "look at the GPU: its seat, its power cables, its bridges and cables; then reboot the host",
     "reset_gpu": _RESET,
     "reboot": "drain the host and reboot it",
@@ -27,7 +27,10 @@ ACTIONS = tuple(_REMEDIES)
 # How a fault ends: by so many good looks in a row; or by good looks after the next boot only.
 BY_LOOKS, BY_BOOT = "looks", "boot"
 
-_RESEAT = "reseat the GPU and its cables at the next occasion; if it stays, try another slot, then replace the GPU"
+_RESEAT = (
+    "reseat the GPU and its cables at the next opportunity; if that does not help, try another slot, then replace the "
+    "GPU"
+)
 _COOLING = "check fans, filters, air flow and the temperature of the room, and whether other GPUs are hot too"
 _NODE_ROLE = "run `gpuops up --tags driver` for the host"
 
@@ -69,13 +72,12 @@ _NODE = (
         "fatal",
         "inspect",
         "load it with `sudo modprobe nvidia`; if that fails, `sudo dmesg` says why: no module for this kernel, "
-        "nouveau bound to "
-        "the GPU, or Secure Boot",
+        "nouveau bound to the GPU, or Secure Boot",
     ),
     Code(
         "driver_library_mismatch",
         "node",
-        "the driver's library and the loaded kernel module are of different versions, as after an update",
+        "the driver's library and the loaded kernel module have different versions, as after an update",
         "NVML's code 18, or a library without the functions of this driver",
         "fatal",
         "reboot",
@@ -84,7 +86,7 @@ _NODE = (
     Code(
         "nvml_hang",
         "node",
-        "a call of NVML does not come back, which a sick GPU can cause for all of the host",
+        "a call of NVML does not return; one faulty GPU can cause this for the whole host",
         "no answer within the deadline",
         "fatal",
         "reboot",
@@ -94,7 +96,7 @@ _NODE = (
     Code(
         "nvml_crash",
         "node",
-        "the process that asks NVML crashes, or gets garbage for answers",
+        "the process that reads NVML crashes or gets unusable answers",
         "no usable answer",
         "fatal",
         "inspect",
@@ -118,7 +120,7 @@ _NODE = (
         "`expected.gpus` of the policy",
         "fatal",
         "inspect",
-        "find the GPU that does not show on the bus, reseat it, check its power; or correct `expected.gpus`",
+        "find the GPU that is missing on the bus, reseat it and check its power; or correct `expected.gpus`",
     ),
     Code(
         "fabric_manager_down",
@@ -149,8 +151,7 @@ _NODE = (
         "degraded",
         "inspect",
         "see `sudo journalctl -u nvidia-fabricmanager` and look for Xids of the GPUs at the links; if it happens "
-        "again, "
-        "reset the GPUs together with the NVSwitches",
+        "again, reset the GPUs together with the NVSwitches",
         ends=BY_BOOT,
     ),
     Code(
@@ -165,11 +166,11 @@ _NODE = (
     Code(
         "check_failed",
         "node",
-        "a health check ends with an error of its own, so that what it would find is not known",
+        "a health check failed with an error of its own, so its result is unknown",
         "every check",
         "degraded",
         "inspect",
-        "see the traceback in `sudo journalctl -u baremetal-gpu-agent`, and report it to the makers of the collection",
+        "see the traceback in `sudo journalctl -u baremetal-gpu-agent`, and report it to the collection's maintainers",
     ),
 )
 
@@ -181,8 +182,8 @@ _DEVICE = (
         "every GPU on the bus and every known GPU",
         "fatal",
         "reboot",
-        "drain the host and reboot it; if the GPU stays away, reseat it and check its power. If it was taken out, "
-        "run `sudo gpu-agent clear` on the host",
+        "drain the host and reboot it; if the GPU is still missing, reseat it and check its power. If it was removed "
+        "on purpose, run `sudo gpu-agent clear` on the host",
     ),
     Code(
         "gpu_lost",
@@ -235,7 +236,7 @@ _DEVICE = (
     Code(
         "gpu_hang",
         "device",
-        "a call of NVML about this GPU does not come back",
+        "a call of NVML about this GPU does not return",
         "no answer within the deadline",
         "fatal",
         "reboot",
@@ -245,11 +246,13 @@ _DEVICE = (
     Code(
         "gpu_crash",
         "device",
-        "the process that asks NVML crashes over this GPU",
+        "the process that reads NVML crashes at this GPU",
         "no usable answer",
         "fatal",
         "inspect",
-        "reinstall the driver's libraries: " + _NODE_ROLE + "; if it is this GPU only, drain the host and reboot it",
+        "reinstall the driver's libraries: "
+        + _NODE_ROLE
+        + "; if only this GPU is affected, drain the host and reboot it",
         looks=2,
     ),
     Code(
@@ -303,7 +306,7 @@ _DEVICE = (
     Code(
         "row_remap_pending",
         "device",
-        "a row of memory is to be replaced by a spare one, which the next reset does (A100 and later)",
+        "the next reset replaces a row of memory by a spare one (A100 and later)",
         "the GPU's own flag",
         "degraded",
         "reset_gpu",
@@ -313,7 +316,7 @@ _DEVICE = (
     Code(
         "row_remap_failed",
         "device",
-        "a row of memory could not be replaced: there are no spare ones left",
+        "a row of memory could not be replaced: no spare row is left",
         "the GPU's own flag",
         "fatal",
         "rma",
@@ -322,7 +325,7 @@ _DEVICE = (
     Code(
         "retired_pages_pending",
         "device",
-        "a page of memory is to be retired when the driver is loaded next (before A100)",
+        "the next load of the driver retires a page of memory (before A100)",
         "the GPU's own flag",
         "degraded",
         "reset_gpu",
@@ -332,7 +335,7 @@ _DEVICE = (
     Code(
         "retired_pages_limit",
         "device",
-        "so many pages of memory are retired that no more can be",
+        "the GPU has retired as many pages of memory as it can",
         "`retired_pages` or more",
         "fatal",
         "rma",
@@ -350,7 +353,7 @@ _DEVICE = (
     Code(
         "memory_repair_pending",
         "device",
-        "a part of the GPU is to be repaired at the next reset (driver 580 and later)",
+        "the next reset repairs a part of the GPU (driver 580 and later)",
         "the GPU's own flags",
         "degraded",
         "reset_gpu",
@@ -361,7 +364,7 @@ _DEVICE = (
         "gpu_recovery_action",
         "device",
         "the driver recommends a recovery of the GPU: a reset, a drain or a reboot (driver 570 and later)",
-        "any other than none",
+        "any recommendation but none",
         "fatal",
         "reset_gpu",
         _RESET,
@@ -399,7 +402,7 @@ _DEVICE = (
     Code(
         "pcie_width",
         "device",
-        "the PCIe link has fewer lanes than GPU and slot can do",
+        "the PCIe link has fewer lanes than GPU and slot support",
         "width below the maximum",
         "degraded",
         "inspect",
@@ -409,7 +412,7 @@ _DEVICE = (
     Code(
         "pcie_generation",
         "device",
-        "the PCIe link is slower than GPU and slot can do, although the GPU works",
+        "the PCIe link is slower than GPU and slot support, although the GPU is busy",
         "generation below the maximum at a load of `load_percent` or more",
         "degraded",
         "inspect",
@@ -419,7 +422,7 @@ _DEVICE = (
     Code(
         "pcie_replays",
         "device",
-        "the PCIe link repeats many packets",
+        "the PCIe link resends many packets",
         "`pcie_replays_per_lane` of the generation, times the lanes, in a minute",
         "degraded",
         "inspect",
@@ -429,7 +432,7 @@ _DEVICE = (
     Code(
         "nvlink_down",
         "device",
-        "an NVLink that was up, or that is up on GPUs of the same kind beside it, is down",
+        "an NVLink is down that was up before, or that is up on other GPUs of this model",
         "every such link",
         "degraded",
         "inspect",
@@ -439,17 +442,17 @@ _DEVICE = (
     Code(
         "nvlink_errors",
         "device",
-        "the NVLinks of the GPU make errors",
+        "the NVLinks of the GPU have errors",
         "`nvlink_crc_errors`, `nvlink_replay_errors` or `nvlink_recovery_errors` in a minute",
         "degraded",
         "inspect",
-        "reset the GPU; if it stays, check bridges and NVSwitches, then replace the GPU",
+        "reset the GPU; if that does not help, check bridges and NVSwitches, then replace the GPU",
         looks=2,
     ),
     Code(
         "fabric_state",
         "device",
-        "the GPU has not joined the NVSwitch fabric, so that CUDA does not start on it",
+        "the GPU has not joined the NVSwitch fabric, so CUDA does not start on it",
         "not completed, `fabric_grace_s` after boot",
         "fatal",
         "inspect",
@@ -470,7 +473,7 @@ _DEVICE = (
     Code(
         "persistence_mode",
         "device",
-        "persistence mode is off, so that every first use of the GPU takes seconds",
+        "persistence mode is off, so the first use of an idle GPU takes seconds",
         "`expected.persistence_mode` of the policy",
         "degraded",
         "inspect",
@@ -480,7 +483,7 @@ _DEVICE = (
     Code(
         "clocks_locked",
         "device",
-        "somebody set the clocks for applications to other than the GPU's own",
+        "the application clocks are not the GPU's default clocks",
         "the GPU's default clocks",
         "degraded",
         "inspect",
@@ -490,7 +493,7 @@ _DEVICE = (
     Code(
         "mig_mode",
         "device",
-        "MIG is on or off against what is wanted, or waits for a reset",
+        "the MIG mode is not what the policy says, or a change of it waits for a reset",
         "`expected.mig` of the policy",
         "degraded",
         "inspect",
@@ -504,13 +507,13 @@ _DEVICE = (
         "the GPU's own checksum",
         "degraded",
         "rma",
-        "reset the GPU; if it stays, ask its maker to write the InfoROM anew or to replace the GPU",
+        "reset the GPU; if that does not help, ask its vendor to rewrite the InfoROM or to replace the GPU",
         looks=2,
     ),
     Code(
         "zombie_process",
         "device",
-        "memory of the GPU is held by a process that does not exist any more",
+        "memory of the GPU is held by a process that no longer exists",
         "every such process",
         "degraded",
         "reset_gpu",

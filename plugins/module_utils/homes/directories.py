@@ -85,7 +85,7 @@ def _problems_of(home: Home, settings: Settings) -> list[Problem]:
     there = look(path)
     found = []
     if there and not there.is_directory:
-        cause = f"{path} is no directory, so it is no home"
+        cause = f"{path} is not a directory, so it cannot be a home"
         return [Problem("bad_home", path, cause, oct(there.mode), f"see `ls -ld {path}`, and move it away")]
     if home.state == ABSENT and there and home.confirm != name:
         cause = f"the home of {name} would be removed with all that it holds"

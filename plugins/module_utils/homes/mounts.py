@@ -81,7 +81,7 @@ def wrong(homes: Sequence[Mapping[str, Any]], run: Run, timeout: float) -> list[
             found.append(Problem("home_not_answering", path, silent[path], remedy=remedy))
             continue
         if mounts.get(path) not in (home["kinds"] or mounts.values()):
-            cause = f"{path} is no mount of the homes"
+            cause = f"{path} is not a mount of the homes"
             found.append(Problem("home_not_mounted", path, cause, mounts.get(path, ""), remedy))
             continue
         # By a child: nothing ends a call that hangs.

@@ -31,11 +31,11 @@ def parse(text: bytes | str) -> Any:
             text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_refuse, parse_int=_whole
         )
     except UnicodeDecodeError as failure:
-        raise Malformed(f"byte {failure.start} is no UTF-8") from None
+        raise Malformed(f"byte {failure.start} is not UTF-8") from None
     except RecursionError:
         raise Malformed("it is nested too deeply") from None
     except ValueError as failure:
-        raise Malformed(f"it is no JSON: {one_line(failure, SHOWN)}") from None
+        raise Malformed(f"it is not JSON: {one_line(failure, SHOWN)}") from None
     _check(found)
     return found
 
@@ -49,7 +49,7 @@ def parse_object(text: bytes | str) -> dict[str, Any]:
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _whole(digits: str) -> int:

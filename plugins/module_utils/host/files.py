@@ -78,7 +78,7 @@ def _others(directory: int) -> str | None:
         return f"the group {_name(grp.getgrgid, status.st_gid)}"
     if status.st_mode & stat.S_IWGRP and _has_access_list(directory):
         # These bits are then what anybody in the list may do at most.
-        return "whoever its access list names"
+        return "those whom its access list names"
     return None
 
 
@@ -144,7 +144,7 @@ class Place:
             return
         if stat.S_ISLNK(status.st_mode):
             raise self.linked()
-        raise Unsafe(self.path, "is no file. To do: move it away")
+        raise Unsafe(self.path, "is not a file. To do: move it away")
 
     def linked(self) -> Unsafe:
         """What to raise for a link that is not followed."""

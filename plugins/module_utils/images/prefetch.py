@@ -56,7 +56,7 @@ class Node:
     def __post_init__(self) -> None:
         match = _REFERENCE.fullmatch(self.reference)
         if not match or not _DIGEST.fullmatch(self.digest):
-            raise Refused(f"{self.reference}@{self.digest} is no image", "give HOST:PORT/NAME and sha256:…")
+            raise Refused(f"{self.reference}@{self.digest} is not an image", "give HOST:PORT/NAME and sha256:…")
         self.registry, self.repository = f"{match[1]}:{match[2]}", match[3]
         self._host, self._port = match[1].strip("[]"), int(match[2])
 

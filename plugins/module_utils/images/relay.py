@@ -75,7 +75,7 @@ def image_of(manifest: bytes, digest: str) -> Image:
         kind = str(document.get("mediaType") or "application/vnd.oci.image.manifest.v1+json")
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise Refused(
-            f"{digest} is no image of one platform", "push one of one platform", code="wrong_manifest"
+            f"{digest} is not an image of one platform", "push one of one platform", code="wrong_manifest"
         ) from None
     if len(blobs) > BLOBS_AT_MOST or not all(_DIGEST.fullmatch(blob.digest) and blob.size >= 0 for blob in blobs):
         raise Refused(f"{digest} has blobs that cannot be right", "push the image again", code="wrong_manifest")

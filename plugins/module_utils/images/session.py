@@ -131,7 +131,7 @@ def inspect(run: host_run.Run, engine: str, container: str) -> dict[str, Any]:
     Raises Refused.
     """
     if not CONTAINER.fullmatch(container):
-        raise Refused(f"{container!r} is no container", f"give its name or id, as `{engine} ps` has it")
+        raise Refused(f"{container!r} is not a container", f"give its name or id, as `{engine} ps` has it")
     found = _asked(run, [engine, "container", "inspect", container])
     driver = found.get("GraphDriver") or {}
     upper = (driver.get("Data") or {}).get("UpperDir")

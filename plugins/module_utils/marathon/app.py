@@ -87,7 +87,7 @@ def _object(value: Any, shape: Mapping[str, Any], where: str) -> list[Wrong]:
     for key, one in value.items():
         place = f"{where}.{key}" if where else str(key)
         if key not in shape["fields"]:
-            found.append((f"{place} is no field of an app", "take it out, or check the spelling"))
+            found.append((f"{place} is not a field of an app", "remove it, or check the spelling"))
         else:
             found += _shape(one, shape["fields"][key], place)
     missing = [key for key in shape["must"] if key not in value]
@@ -228,7 +228,7 @@ def _constraint(row: list[str]) -> list[Wrong]:
         except re.error as error:
             if _JAVA_ALONE.search(value):
                 return []
-            return [(f"gives {operator} {value!r}, which is no regular expression: {error}", "correct it")]
+            return [(f"gives {operator} {value!r}, which is not a regular expression: {error}", "correct it")]
     return []
 
 

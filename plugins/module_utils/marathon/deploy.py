@@ -120,7 +120,7 @@ def remove(marathon: Marathon, app_id: str, options: Options, check_mode: bool =
         marathon.delete(app_id, options.force)
     if options.wait and not _gone(marathon, _affecting(app_id), options):
         raise Failed(
-            f"app {app_id} is taken away, but its tasks have not ended after {options.timeout_s:g} s",
+            f"app {app_id} is removed, but its tasks have not ended after {options.timeout_s:g} s",
             "look at the agents that run them, and run it again",
         )
     return before
@@ -200,11 +200,11 @@ def _runs(marathon: Marathon, wanted: Mapping[str, Any]) -> bool:
     """Whether all instances run and are healthy. Raises Failed where somebody else has changed the app."""
     app = marathon.app(wanted["id"])
     if app is None:
-        raise Failed(f"app {wanted['id']} was taken away by somebody else meanwhile", "run it again if it is to stay")
+        raise Failed(f"app {wanted['id']} was removed by another client meanwhile", "run it again if it is to stay")
     changed = marathon_app.differences(wanted, app)
     if changed:
         raise Failed(
-            f"app {wanted['id']} was changed by somebody else meanwhile: {', '.join(changed)}",
+            f"app {wanted['id']} was changed by another client meanwhile: {', '.join(changed)}",
             "find out who, and run it again",
         )
     instances = app["instances"]
@@ -215,7 +215,7 @@ def _runs(marathon: Marathon, wanted: Mapping[str, Any]) -> bool:
 def _roll_back(marathon: Marathon, todo: Plan, deployment_id: str | None, options: Options) -> tuple[bool, str]:
     """(whether the app is as before, that in words)."""
     app_id = todo.wanted["id"]
-    goal = "taken away again" if todo.before is None else f"rolled back to version {todo.before['version']}"
+    goal = "removed again" if todo.before is None else f"rolled back to version {todo.before['version']}"
     try:
         if deployment_id is not None:
             undo = marathon.roll_back(deployment_id)

@@ -46,7 +46,7 @@ class Ledger:
             with open(self.path, encoding="utf-8") as file:
                 told: Any = json.load(file)
             if not isinstance(told, dict) or not all(isinstance(row, dict) for row in told.values()):
-                raise ValueError("it is no object of agents")
+                raise ValueError("it is not an object of agents")
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:

@@ -104,7 +104,7 @@ class Operator:
         self.masters = [url.rstrip("/") for url in masters]
         wrong = [url for url in self.masters if not url.startswith(("http://", "https://"))]
         if not self.masters or wrong:
-            raise Failed(f"masters {wrong or self.masters} are no URLs", "give each as in http://master1:5050")
+            raise Failed(f"masters {wrong or self.masters} are not URLs", "give each as in http://master1:5050")
         self._send = transport
         self._headers = {"Accept": "application/json"}
         if principal is not None:

@@ -98,7 +98,7 @@ def latest(work_dir: str) -> str | None:
         ) from why
     except OSError as why:
         raise Refused(
-            f"{work_dir}/meta/slaves/latest is no link: {why.strerror}",
+            f"{work_dir}/meta/slaves/latest is not a link: {why.strerror}",
             f"see `sudo ls -l {work_dir}/meta/slaves`: the agent makes the link when it registers",
         ) from why
 
@@ -306,7 +306,7 @@ class Replacement:
             with open(self.place.environment, encoding="utf-8") as file:
                 return file.read()
         except (OSError, ValueError) as why:
-            what = getattr(why, "strerror", None) or "it is no UTF-8"
+            what = getattr(why, "strerror", None) or "it is not UTF-8"
             raise Refused(
                 f"{self.place.environment} cannot be read: {what}", "run `gpuops up --tags mesos_agent` for this host"
             ) from why

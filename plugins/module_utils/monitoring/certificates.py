@@ -106,7 +106,7 @@ def _inside(data: bytes, at: int, *kinds: int) -> tuple[int, int]:
     if at + 2 > len(data):
         raise ValueError("it is cut")
     if data[at] not in kinds:
-        raise ValueError(f"byte {at} is no part of a certificate")
+        raise ValueError(f"byte {at} is not part of a certificate")
     length, begin = data[at + 1], at + 2
     if length & 0x80:
         count = length & 0x7F

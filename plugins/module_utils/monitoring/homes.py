@@ -77,5 +77,5 @@ def _number(read: Read, path: str, name: str) -> int | None:
             return None
         raise
     if not re.fullmatch(rb"\d{1,20}", value):
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
     return int(value)

@@ -27,7 +27,7 @@ def look(host: str, port: int, config: str, wait: Wait = four_letter_words.wait_
     part = Part()
     named = node.current([config]).get("servers")
     if named is None:
-        part.complain(f"{config} cannot be read or is empty, so nobody knows how many servers there are to be")
+        part.complain(f"{config} cannot be read or is empty, so the number of servers is unknown")
     else:
         # A server alone needs no list.
         part.add("zookeeper_ensemble_servers", {}, float(len(named) or 1))
@@ -43,10 +43,10 @@ def look(host: str, port: int, config: str, wait: Wait = four_letter_words.wait_
     )
     row = seen["servers"][0]
     if row["state"] == "not_allowed":
-        part.complain(f"nobody can tell whether ZooKeeper serves: {row['why']}. To do: put srvr into zookeeper_words")
+        part.complain(f"it is unknown whether ZooKeeper serves: {row['why']}. To do: put srvr into zookeeper_words")
         return part
     part.add("zookeeper_serving", {}, float(serves(seen)))
     if not serves(seen):
         what = row["why"] or f"it is {row['mode']}, and {config} names {len(named or ())} servers"
-        part.complain(f"ZooKeeper at {host}:{port} serves nobody: {one_line(what)}")
+        part.complain(f"ZooKeeper at {host}:{port} does not serve: {one_line(what)}")
     return part

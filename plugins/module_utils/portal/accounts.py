@@ -81,7 +81,7 @@ def find(
     :param allowed_groups: the person is in one of them; none for everybody who has an account.
     """
     if not NAME.fullmatch(name):
-        raise _capitals(name) if NAME.fullmatch(name.lower()) else _refused(name, "it is no name of an account")
+        raise _capitals(name) if NAME.fullmatch(name.lower()) else _refused(name, "it is not the name of an account")
     try:
         row = look(name)
     except KeyError:
@@ -99,7 +99,7 @@ def find(
     if not row.pw_dir.startswith("/") or row.pw_dir == "/":
         raise _refused(name, "it has no home")
     if row.pw_shell.rpartition("/")[2] in NO_SHELLS:
-        raise _refused(name, "it is closed: its shell lets nobody log in", code="closed_account")
+        raise _refused(name, "it is closed: its shell does not allow a login", code="closed_account")
     names = [one for one in (_group(gid, group) for gid in groups_of(name, row.pw_gid)) if one]
     if allowed_groups and not set(allowed_groups) & set(names):
         raise _refused(name, f"it is in none of the groups {', '.join(sorted(allowed_groups))}")

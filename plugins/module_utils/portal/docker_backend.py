@@ -166,7 +166,9 @@ class DockerOrders:
         if there is None:
             return
         if there["user"] != user:
-            raise Refused(f"{one_line(job, 100)} is no session of {user}", code="not_yours", subject=one_line(job, 100))
+            raise Refused(
+                f"{one_line(job, 100)} is not a session of {user}", code="not_yours", subject=one_line(job, 100)
+            )
         self._run([DOCKER, "stop", "-t", str(STOP_S), str(job)], None, CALL_S + STOP_S)
         self._docker(["rm", "--force", "--volumes", str(job)], CALL_S, "No such container")
 
@@ -215,7 +217,7 @@ class DockerOrders:
             return [_row(_CONTAINER(row, "it")) for row in ours]
         except Malformed as why:
             # To go on without one would give its GPUs to somebody else.
-            raise _unreadable("what Docker tells of a session", why) from why
+            raise _unreadable("what Docker reports about a session", why) from why
 
 
 def _row(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,7 +300,7 @@ def chosen(wanted: Wanted, there: Mapping[str, Any]) -> dict[str, int]:
     if short:
         raise Refused(
             f"there is no room for it on {node['name']}: {', and '.join(short)}",
-            "ask for less, or start it when somebody's session has ended: the page Who uses what tells when",
+            "ask for less, or start it when another session has ended: the page Who uses what shows when",
             code="no_room",
             subject=node["name"],
         )
@@ -530,7 +532,7 @@ def ended(row: Mapping[str, Any], faults: Mapping[int, str]) -> Problem:
     if not status:
         code, cause, remedy = session.ENDS["COMPLETED"]
         return Problem(code, job, cause, evidence, remedy)
-    remedy = "read the end of its output below, mend that and start it again"
+    remedy = "read the end of its output below, fix the cause and start it again"
     cause = f"its program ended with status {status}"
     if status == 127:
         cause = f"its image has no {session.PROGRAM}"

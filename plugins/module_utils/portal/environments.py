@@ -73,7 +73,7 @@ def lock(prefix: str, moment: str) -> Lock:
         count = len(lines)
     else:
         raise Refused(
-            f"{one_line(prefix, 200)} is no environment: it has neither pyvenv.cfg nor conda-meta",
+            f"{one_line(prefix, 200)} is not an environment: it has neither pyvenv.cfg nor conda-meta",
             "name the directory that `python3 -m venv` or `conda create --prefix` has made",
             code="no_environment",
         )
@@ -193,7 +193,7 @@ def read(path: str) -> Wanted:
     lines = text.splitlines()
     python = PYTHON.fullmatch(lines[2]) if len(lines) > 2 else None
     if len(text) > BYTES_AT_MOST or python is None or lines[0] != HEAD:
-        raise Refused(f"{path} is no lock of an environment", f"give a file that `{NAME} save` has written")
+        raise Refused(f"{path} is not the lock of an environment", f"give a file that `{NAME} save` has written")
     rest = lines[3:]
     if CONDA in rest:
         exact = [line for line in rest if line != CONDA and not line.startswith("#")]

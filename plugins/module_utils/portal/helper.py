@@ -211,7 +211,7 @@ def _save(
         remedy = f"give a name of lower case letters and digits, and a tag, such as {place}lectures:v1"
         raise Refused(f"the image is {one_line(repr(target), 200)}", remedy, code="no_image", subject="target")
     if (number, account.name) not in {(one.job, one.user) for one in session.running(run)}:
-        raise Refused(f"job {number} is no session of {account.name} that runs", "start it again", code="no_session")
+        raise Refused(f"job {number} is not a running session of {account.name}", "start it again", code="no_session")
     step = ["/usr/bin/srun", "--quiet", f"--jobid={number}", "--overlap", "--ntasks=1", "--mem=0", "--cpu-bind=none"]
     if directory:
         words = [LOCKING, "save", *(account.home + path[1:] for path in (directory, target))]

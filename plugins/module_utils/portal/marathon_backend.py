@@ -91,7 +91,9 @@ class MarathonOrders:
         if there is None:
             return
         if SESSION not in (there.get("labels") or {}) or there.get("user") != user:
-            raise Refused(f"{one_line(job, 100)} is no session of {user}", code="not_yours", subject=one_line(job, 100))
+            raise Refused(
+                f"{one_line(job, 100)} is not a session of {user}", code="not_yours", subject=one_line(job, 100)
+            )
         self._marathon.delete(str(job), True)
 
 
@@ -437,5 +439,5 @@ def ended(job: str, failure: Mapping[str, Any]) -> Problem:
     else:
         cause = f"its program ended with status {status}" if status else f"its task failed: {message or state}"
     return Problem(
-        "failed", job, cause, f"{state} {message}", "read the end of its output below, mend that and start it again"
+        "failed", job, cause, f"{state} {message}", "read the end of its output below, fix the cause and start it again"
     )

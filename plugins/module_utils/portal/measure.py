@@ -316,7 +316,7 @@ class Web:
     def _ask(self, opener: urllib.request.OpenerDirector, url: str, data: bytes | None = None) -> Any:
         headers = {"Authorization": f"token {self._token}", "Content-Type": "application/json"}
         if not url.startswith("https://"):
-            raise OSError("it is no address of TLS")
+            raise OSError("it is not an https:// address")
         try:
             with opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_S) as answer:
                 return parse(answer.read(ANSWER_AT_MOST))
@@ -367,7 +367,7 @@ def main(words: Sequence[str] | None = None, root: str = "/") -> int:
     try:
         web = Web(environment)
     except KeyError as why:
-        sys.stderr.write(f"portal-measure: this is no session of the portal: it has no {why.args[0]}\n")
+        sys.stderr.write(f"portal-measure: this is not a session of the portal: it has no {why.args[0]}\n")
         return 1
     session = Session(environment, web.get, root=root)
     look_due, due = time.monotonic(), time.monotonic() + LOOK_S

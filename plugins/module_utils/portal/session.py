@@ -407,7 +407,7 @@ def _queued_again(number: int) -> Problem:
     return Problem(
         "node_failed",
         f"job {number}",
-        "its node failed, or somebody has queued it again, which ends a session",
+        "its node failed, or it was queued again, which ends a session",
         "restart_cnt",
         "start it again: it gets another node. What you saved is in your home",
     )
@@ -449,7 +449,7 @@ def ended(row: Mapping[str, Any]) -> Problem:
             return Problem(code, subject, cause, " ".join(sorted(words)), remedy)
     status = _exit_status(row)
     cause = f"its program ended with status {status}" if status else "its program failed"
-    remedy = "read the end of its output below, mend that and start it again"
+    remedy = "read the end of its output below, fix the cause and start it again"
     if status == 127:
         cause = "its environment has no jupyterhub-singleuser"
     if status == NO_IMAGES:
@@ -457,7 +457,7 @@ def ended(row: Mapping[str, Any]) -> Problem:
         remedy = "choose another environment, or ask the operators to set slurm_common_containers for the node"
     if status == FULL_HOME:
         cause = "a session in an image needs a mebibyte in the home, and yours has no room"
-        remedy = "start one in an environment that is no image, and remove there what you do not need"
+        remedy = "start one in an environment that is not an image, and remove there what you do not need"
     return Problem("failed", subject, cause, " ".join(sorted(words)), remedy)
 
 

@@ -112,7 +112,7 @@ class SlurmOrders:
         # A name may have anything in it, and an array has a line of each task.
         row = re.fullmatch(rf"([0-9]{{1,10}}) {session.JOB}", next(iter(told)))
         if len(told) > 1 or row is None or _owner(int(row[1])) not in ("", user):
-            raise Refused(f"{job} is no session of {one_line(user, 100)}", code="not_yours", subject=str(job))
+            raise Refused(f"{job} is not a session of {one_line(user, 100)}", code="not_yours", subject=str(job))
         status, out, error = self._run(["/usr/bin/scancel", str(job)], None, 20.0)
         if status and "Invalid job id" not in error:
             raise _no_answer("scancel", error or out)
@@ -131,7 +131,7 @@ class SlurmOrders:
             ),
         )
         if found is None or _owner(int(found[1])) != user:
-            cause = f"{job} is no session of {one_line(user, 100)} that runs"
+            cause = f"{job} is not a running session of {one_line(user, 100)}"
             raise Refused(cause, "start it again", code="not_yours", subject=str(job))
         limit, partition, account, qos = minutes(found[2]), *found.groups()[2:]
         asked = self._told("/usr/bin/scontrol", "-o", "show", "partition", partition)

@@ -30,7 +30,7 @@ TARGET = re.compile(r"([a-z0-9_.-]{1,32})/([a-z0-9-]{0,30})/([A-Za-z0-9.:_-]{1,2
 # Makes the key where it is not there, never in the place of another one, and prints what is public of it.
 MAKE_KEY = """
 mkdir -p -- "${key%/*}" || exit 1
-if test -e "$key" && ! test -f "$key"; then echo "$key is no file" >&2; exit 1; fi
+if test -e "$key" && ! test -f "$key"; then echo "$key is not a file" >&2; exit 1; fi
 if ! test -s "$key"; then
 ssh-keygen -q -t ed25519 -N '' -C '' -f "$key.$$" </dev/null && mv -n -- "$key.$$" "$key"
 rm -f -- "$key.$$" "$key.$$.pub"
@@ -69,7 +69,7 @@ def target(text: str) -> Target:
     """Raises ValueError."""
     found = TARGET.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no target")
+        raise ValueError(f"{text!r} is not a target")
     return Target(found[1], found[2], found[3], int(found[4]))
 
 

@@ -61,7 +61,7 @@ def judge(
     if gpu["present"] is None:
         judgement.problem(
             "bus_unreadable",
-            "whether the host has GPUs cannot be told",
+            "it is unknown whether the host has GPUs",
             gpu["reason"],
             "mount /sys on the host, or leave the host out of the play",
         )

@@ -67,7 +67,7 @@ def judge_urls(options: dict[str, Any], judgement: Judgement) -> None:
     for name, value in sorted((options.get("urls") or {}).items()):
         wrong = url_problem(str(value)) if value else None
         if wrong:
-            judgement.problem("url", f"{name} is no URL: {wrong}", value, f"correct {name}")
+            judgement.problem("url", f"{name} is not a URL: {wrong}", value, f"correct {name}")
 
 
 def judge_runfile(options: dict[str, Any], wanted: dict[str, Any], judgement: Judgement) -> None:

@@ -52,7 +52,7 @@ def judge_system(host: dict[str, Any], options: dict[str, Any], judgement: Judge
         unknown = host["time_synchronised"] is None
         judgement.caution(
             "time_unknown" if unknown else "time_unsynchronised",
-            "whether the clock is synchronised cannot be told" if unknown else "nothing keeps the clock in step",
+            "it is unknown whether the clock is synchronised" if unknown else "nothing keeps the clock in step",
             "unknown" if unknown else "unsynchronised",
             "run systemd-timesyncd or chrony and check its servers",
         )

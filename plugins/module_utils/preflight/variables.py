@@ -57,7 +57,7 @@ def normalise(variables: dict[str, Any], judgement: Judgement) -> dict[str, Any]
     if isinstance(branch, bool) or not re.match(r"^(auto|\d{3})\Z", str(branch)):
         judgement.problem(
             "variable",
-            "nvidia_driver_branch is no driver branch",
+            "nvidia_driver_branch is not a driver branch",
             branch,
             "set nvidia_driver_branch to auto or to the number of a branch, such as 550",
         )
@@ -67,7 +67,7 @@ def normalise(variables: dict[str, Any], judgement: Judgement) -> dict[str, Any]
     if version and not re.match(r"^\d{3}\.[\w.*~+:-]+\Z", version):
         judgement.problem(
             "variable",
-            "nvidia_driver_version is no driver version",
+            "nvidia_driver_version is not a driver version",
             version,
             "set nvidia_driver_version to a version such as 550.163.01, or leave it empty",
         )
@@ -77,7 +77,7 @@ def normalise(variables: dict[str, Any], judgement: Judgement) -> dict[str, Any]
     if not isinstance(toolkits, list):
         judgement.problem(
             "variable",
-            "cuda_versions is no list",
+            "cuda_versions is not a list",
             toolkits,
             "set cuda_versions to a list such as ['distro'] or ['12.4', '11.8'], or to [] for none",
         )
@@ -89,7 +89,7 @@ def normalise(variables: dict[str, Any], judgement: Judgement) -> dict[str, Any]
         else:
             judgement.problem(
                 "variable",
-                "cuda_versions names something that is no CUDA version",
+                "cuda_versions names something that is not a CUDA version",
                 toolkit,
                 "write the versions as texts such as '12.4', or distro for the distribution's own",
             )

@@ -66,7 +66,7 @@ def run_collect(root: str, socket: str, ages: Ages, record: str) -> int:
         mended = mend(root)
         freed = collect(root, ages, time.time())
     for name in (*mended.tags, *mended.blobs):
-        print(one_line(f"mended {name}"))
+        print(one_line(f"repaired {name}"))
     print(f"freed {gib(freed.bytes)}: {freed.blobs} blobs, and {freed.manifests} manifests without a tag")
     if record:
         with open(record, "w", encoding="ascii") as file:
@@ -77,7 +77,7 @@ def run_collect(root: str, socket: str, ages: Ages, record: str) -> int:
 def run_uploads(root: str, idle_s: float) -> int:
     removed = remove_uploads(root, idle_s, time.time())
     if removed.blobs:
-        print(f"freed {gib(removed.bytes)}: {removed.blobs} layers whose push nobody finished")
+        print(f"freed {gib(removed.bytes)}: {removed.blobs} layers of unfinished pushes")
     return 0
 
 
@@ -112,7 +112,7 @@ def main(words: Sequence[str] | None = None) -> int:
     command = commands.add_parser("watch", help="refuse pushes for which there is no space")
     command.add_argument("--limits", required=True, metavar="PATH")
     command.add_argument("--refused", required=True, metavar="PATH", help="directory of the refusals")
-    command.add_argument("--guesses", default="", metavar="PATH", help="socket at which nginx tells of wrong passwords")
+    command.add_argument("--guesses", default="", metavar="PATH", help="socket at which nginx reports wrong passwords")
     command.add_argument("--textfile", default="", metavar="PATH", help="file of metrics; ends in .prom")
     command.add_argument("--collected", default="", metavar="PATH", help="the record of collect")
     command = commands.add_parser("wait", help="wait until nothing is being pushed")

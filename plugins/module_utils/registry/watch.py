@@ -154,8 +154,8 @@ class Watch:
             return {ALL: text, WRITES: text}
         if free < limits.min_free:
             text = (
-                f"{where}: {gib(free)} are free, and {gib(limits.min_free)} have to be. Delete images that nobody "
-                f"needs, or ask the operator to enlarge the file system of {self._root} on {limits.host}"
+                f"{where}: {gib(free)} are free; the minimum is {gib(limits.min_free)}. Delete images that are not "
+                f"needed, or ask the operator to enlarge the file system of {self._root} on {limits.host}"
             )
             found[ALL] = text
             if free < limits.min_free / 10:

@@ -131,7 +131,7 @@ def users_with_jobs(run: Run) -> set[str]:
     status, out, error = run([SQUEUE, "--noheader", "--all", "--format=%u"], None, TIMEOUT_S)
     if status:
         raise Refused(
-            "slurmctld does not answer, so nobody can tell whose jobs there are",
+            "slurmctld does not answer, so it is unknown whose jobs there are",
             "see 'sudo journalctl -u slurmctld' on its host",
             code="no_answer",
             subject="slurmctld",

@@ -440,7 +440,7 @@ class Slurm:
 
 def _guard_name(node: str) -> str:
     if not _NODE.fullmatch(node):
-        raise CallFailed(f"{one_line(node, 100)} is no name of a node")
+        raise CallFailed(f"{one_line(node, 100)} is not the name of a node")
     return f"gpuops-{node}"
 
 

@@ -39,8 +39,9 @@ NODE_REASONS = (
         "count reported lower than configured",
         "gpus_missing",
         "it has fewer GPUs than slurm.conf says, so it accepts no jobs; running jobs continue",
-        "see which GPU is missing with `gpuops doctor {node}` and mend it; or drain it and let `gpuops up --limit` "
-        f"with the controller and the node take it out. Then `sudo systemctl restart slurmd` there, and {RESUME}",
+        "see which GPU is missing with `gpuops doctor {node}` and repair it; or drain the node and remove the GPU from "
+        "Slurm with `gpuops up --limit` for the controller and the node. Then `sudo systemctl restart slurmd` there, "
+        f"and {RESUME}",
     ),
     Known(
         "low realmemory",
@@ -66,14 +67,14 @@ NODE_REASONS = (
         "prolog error",
         "prolog_failed",
         "its Prolog failed, so the job was requeued and is held",
-        f"see `sudo journalctl -u slurmd` there, mend the cause, {RESUME}, and `sudo scontrol release JOB` for the "
+        f"see `sudo journalctl -u slurmd` there, fix the cause, {RESUME}, and `sudo scontrol release JOB` for the "
         "held job",
     ),
     Known(
         "epilog error",
         "epilog_failed",
         "its Epilog failed, so processes and settings of a job may be left",
-        "see `sudo journalctl -t baremetal-gpu-slurm` and `sudo journalctl -u slurmd` there, mend the cause, then "
+        "see `sudo journalctl -t baremetal-gpu-slurm` and `sudo journalctl -u slurmd` there, fix the cause, then "
         "" + RESUME,
     ),
     Known(
@@ -111,7 +112,7 @@ NODE_REASONS = (
         "batch job complete failure",
         "launch_failed",
         "a batch job could not be started or ended there",
-        f"see `sudo journalctl -u slurmd` there, mend the cause, then {RESUME}",
+        f"see `sudo journalctl -u slurmd` there, fix the cause, then {RESUME}",
     ),
     Known(
         "reboot asap",
@@ -168,7 +169,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             f"its health check drained it: {told[len(HEALTH_CHECK_MARK) :]}",
             node["state"],
             "see with `sudo gpuops-reconciler status` whether the reconciler runs on its host: it takes the node over. "
-            f"Without one, mend the GPU (`gpuops doctor {name}` has the remedy), then {RESUME.format(node=name)}",
+            f"Without one, repair the GPU (`gpuops doctor {name}` has the remedy), then {RESUME.format(node=name)}",
         )
     # What the reconciler has drained it puts back by itself.
     if told.startswith(FENCE_MARK):
@@ -177,7 +178,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             name,
             f"the reconciler drained it: {told[len(FENCE_MARK) :]}",
             node["state"],
-            "see `sudo gpuops-reconciler status` on its host for the remedy; once it is mended, "
+            "see `sudo gpuops-reconciler status` on its host for the remedy; once it is repaired, "
             f"`sudo gpuops-reconciler clear {name}` there",
         )
     if told.startswith(OPERATOR_MARK):
@@ -197,7 +198,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             name,
             f"Slurm itself drained it: {told or 'no reason given'}",
             node["state"],
-            "see `sudo journalctl -u slurmctld` on the controller and `sudo journalctl -u slurmd` there, mend the "
+            "see `sudo journalctl -u slurmctld` on the controller and `sudo journalctl -u slurmd` there, fix the "
             "cause, then "
             f"{RESUME}".format(node=name),
         )
@@ -205,7 +206,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
         by = f" by {node['reason_by']}" if node["reason_by"] else ""
         since = f" since {node['reason_since'].replace('T', ' ')}" if node["reason_since"] else ""
         cause = f"it was drained{by}{since}: {told or 'no reason given'}"
-        remedy = f"ask who drained it, or mend the cause; then {RESUME}".format(node=name)
+        remedy = f"ask who drained it, or fix the cause; then {RESUME}".format(node=name)
         return Problem("drained", name, cause, node["state"], remedy)
     if known is None and (not told or node["state"].endswith("*") or "NOT_RESPONDING" in node["state"]):
         known = NOT_RESPONDING
@@ -215,7 +216,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             name,
             f"it is out of service: {told}",
             node["state"],
-            f"see `sudo journalctl -u slurmd` there, mend the cause, then {RESUME}".format(node=name),
+            f"see `sudo journalctl -u slurmd` there, fix the cause, then {RESUME}".format(node=name),
         )
     return Problem(known.code, name, known.cause, evidence, known.remedy.format(node=name))
 
@@ -239,7 +240,7 @@ CLOSED = {
     ),
     "failing": (
         "failing",
-        "somebody has marked it as failing",
+        "it was marked as failing",
         "ask who did; once it is well, " + RESUME,
     ),
     "rebooting": (
@@ -410,7 +411,7 @@ def holder_problems(holders: Iterable[Holder]) -> list[Problem]:
             "the node closed meanwhile",
             one.reason,
             "run `gpuops up --tags slurm`, which gives these jobs an account and a QOS that no limit reaches; "
-            f"`scontrol show job {one.id}` tells what it waits for",
+            f"`scontrol show job {one.id}` shows what it waits for",
         )
         for name, one in sorted(stuck.items())
     ]

@@ -27,7 +27,7 @@ def numbers(text: str, at_most: int = GPUS_AT_MOST) -> list[int]:
         span = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part.strip())
         first, last = (int(span[1]), int(span[2] or span[1])) if span else (0, -1)
         if last < first or len(found) + last - first >= at_most:
-            raise Unclear(f"{one_line(text, 60)!r} is no list of numbers")
+            raise Unclear(f"{one_line(text, 60)!r} is not a list of numbers")
         found += range(first, last + 1)
     return found
 
@@ -38,7 +38,7 @@ def names(text: str) -> list[str]:
     for part in re.split(r",(?![^\[]*\])", text) if text else ():
         words = re.fullmatch(r"([^\[\]]*)(?:\[([0-9][0-9,-]*)\]([^\[\]]*))?", part)
         if words is None:
-            raise Unclear(f"{one_line(text, 60)!r} is no list of names")
+            raise Unclear(f"{one_line(text, 60)!r} is not a list of names")
         if words[2] is None:
             found.append(part)
             continue

@@ -315,7 +315,7 @@ def _parsed(image: str) -> Mapping[str, Any]:
     found = IMAGE.fullmatch(image)
     if not found:
         raise Refused(
-            f"{one_line(image, 200)!r} is no image of a registry",
+            f"{one_line(image, 200)!r} is not an image of a registry",
             "give HOST:PORT/NAME:TAG or HOST:PORT/NAME@sha256:…",
             code="no_image",
         )
@@ -386,7 +386,7 @@ def main(words: Sequence[str] | None = None, settings: str = SETTINGS) -> int:
     order.add_argument("image", metavar="IMAGE")
     order.add_argument("target", metavar="TARGET", help="HOST:PORT/USER/NAME:TAG")
     orders.add_parser("remove", help="remove all that was unpacked on this node")
-    order = orders.add_parser("expire", help="remove what nobody has used for some time; as root, of all users")
+    order = orders.add_parser("expire", help="remove what was not used for some time; as root, of all users")
     order.add_argument("place", metavar="DIRECTORY", nargs="?", default="")
     asked = parser.parse_args(words)
     # A job has that of the login, which its node and the container do not have: skopeo and others warn of it.
@@ -422,7 +422,7 @@ def _say(text: str) -> None:
 
 def _run(images: Images, image: str, program: Sequence[str]) -> int:
     if "SLURM_JOB_ID" not in os.environ:
-        raise Refused("this is no job of Slurm", f"call `{NAME} run` in a job, such as by srun or sbatch")
+        raise Refused("this is not a job of Slurm", f"call `{NAME} run` in a job, such as by srun or sbatch")
     if not program:
         raise Refused("no program is named", f"call `{NAME} run IMAGE PROGRAM`")
     bundle = images.bundle(image)

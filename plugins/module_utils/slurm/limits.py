@@ -198,7 +198,7 @@ def wanted(field: Field, value: Any) -> str:
         raise ValueError(f"a value, or {NONE} to take it away")
     if value == NONE or value == []:
         if field.unset is None:
-            raise ValueError("a value; it cannot be taken away")
+            raise ValueError("a value; it cannot be removed")
         return field.blank
     text = field.canonical(value)
     if not text:

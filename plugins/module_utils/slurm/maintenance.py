@@ -124,7 +124,7 @@ def drain(slurm: Slurm, row: Row, why: str, check_mode: bool) -> dict[str, Any]:
     after = find(slurm, row["name"])
     if owner(after) != OPERATOR:
         raise Refused(
-            f"the node was told to drain, and slurmctld has it as {after['state']}",
+            f"the node was ordered to drain, but slurmctld has it as {after['state']}",
             "see 'scontrol show node' and 'sudo journalctl -u slurmctld', then run again",
             code="not_drained",
             subject=row["name"],
@@ -156,7 +156,7 @@ def wait_empty(
         else:
             if owner(row) is None:
                 raise Refused(
-                    "somebody had the node take jobs again while it was waited for",
+                    "another operator opened the node for jobs during the wait",
                     "find out who, then drain it again; nothing else was changed",
                     code="resumed_meanwhile",
                     subject=node,
@@ -212,8 +212,8 @@ def restore(slurm: Slurm, row: Row, foreign: str, slurmd_started: float | None, 
     after = find(slurm, name)
     if owner(after) is not None:
         raise Refused(
-            f"the node was told to take jobs again, and is {whose(after)}",
-            "see 'sudo journalctl -u slurmctld', mend the cause, then run again",
+            f"the node was ordered to take jobs again, but is {whose(after)}",
+            "see 'sudo journalctl -u slurmctld', fix the cause, then run again",
             code="not_resumed",
             subject=name,
         )
@@ -226,9 +226,8 @@ def registered(row: Row, slurmd_started: float | None) -> None:
     if row["registers_less"]:
         raise Refused(
             "the node has registered with less than slurm.conf claims, so it stays drained",
-            "compare 'gpuops status' with the node's GPUs and see 'sudo journalctl -u slurmctld'; where a GPU was "
-            "taken out "
-            "for good, run `gpuops up --tags slurm`, else mend it and run again",
+            "compare 'gpuops status' with the node's GPUs and see 'sudo journalctl -u slurmctld'; if a GPU was "
+            "removed for good, run `gpuops up --tags slurm`, else repair it and run again",
             code="registers_less",
             subject=name,
             evidence=f"{row['state']} Gres={row['gres']} {one_line(row['reason'], REASON_AT_MOST)}",

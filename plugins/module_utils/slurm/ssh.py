@@ -326,7 +326,7 @@ def _unclear(kind: str, name: str) -> Problem:
     return Problem(
         "unclear_administrators",
         "sudo",
-        "sudo lets them run everything, but PAM cannot be told who they are, so they would be locked out",
+        "sudo lets them run everything, but PAM cannot identify them, so they would be locked out",
         f"{mark}{name}",
         f"add their accounts to slurm_node_adopt_users and {json.dumps(name, ensure_ascii=False)} to "
         "slurm_node_adopt_groups, or take the rule out of sudo"
@@ -449,9 +449,9 @@ def problems(text: str, directory: str, run: Run) -> list[Problem]:
             Problem(
                 "adopted_elsewhere",
                 f"{directory}/{FILE}",
-                "somebody has set up pam_slurm_adopt already, where it may keep administrators out",
+                "pam_slurm_adopt is set up already, in a way that may lock administrators out",
                 line,
-                "take the line out ('pam-auth-update --disable slurm-adopt' where it is in common-account), or set "
+                "remove the line ('pam-auth-update --disable slurm-adopt' where it is in common-account), or set "
                 "slurm_node_adopt: false",
             )
         )
@@ -521,7 +521,7 @@ def kept_out(text: str, names: Sequence[str], directory: str, run: Run) -> list[
                     Problem(
                         "pam_not_asked",
                         name,
-                        f"PAM did not tell whether {name} would come in with the new {directory}/{FILE}",
+                        f"PAM did not show whether {name} could log in with the new {directory}/{FILE}",
                         str(after),
                         "install libpam0g 1.4 or newer, or set slurm_node_adopt: false",
                     )

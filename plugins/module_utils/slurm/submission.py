@@ -399,8 +399,8 @@ class Submitter:
             )
         if found == "closed":
             return CallFailed(
-                f"{user} may not write to the own home, {home}",
-                f"an administrator sees with `ls -ld {home}` on this host whose it is, and whether that is right",
+                f"{user} may not write to their home, {home}",
+                f"an administrator sees with `ls -ld {home}` on this host who owns it, and whether that is right",
                 code="closed_home",
                 subject=user,
             )
@@ -521,7 +521,7 @@ def failures(job: Wanted, tasks: Sequence[Mapping[str, Any]], output: Callable[[
         if task["state"] == "done":
             continue
         last = [line for line in output(task["directory"]).splitlines() if line.strip()][-OUTPUT_LINES_TOLD:]
-        what = f"it ended with {task['why']}" if task["why"] else "nobody knows how it ended"
+        what = f"it ended with {task['why']}" if task["why"] else "it is unknown how it ended"
         said = f", and said last: {one_line(' / '.join(last), 500)}" if last else ""
         found.append(
             Problem(

@@ -97,7 +97,7 @@ def _date(text: str) -> datetime.date:
         else:
             if 2000 <= found.year < 2100:
                 return found
-    raise Refused(f"{one_line(text, 40)!r} is no day", "write it as 2026-11-30", code="wrong_days")
+    raise Refused(f"{one_line(text, 40)!r} is not a valid day", "write it as 2026-11-30", code="wrong_days")
 
 
 def _midnight(day: datetime.date) -> int:
@@ -138,7 +138,7 @@ def read(run: Run, begin: int, end: int, timeout_s: float, user: str = "") -> st
         )
     if "accounting storage is disabled" in why:
         raise Refused(
-            "Slurm has no accounting, so nobody knows who had which GPUs",
+            "Slurm has no accounting, so it is unknown who had which GPUs",
             "add a host to the group slurm_databases and run `gpuops up --tags slurm`; hours count from then on",
             code="no_accounting",
             evidence=why,

@@ -77,7 +77,7 @@ def read_message(payload: bytes, nonce: str) -> Message:
         raise Malformed("it was made for another connection")
     verdict = told.get("verdict")
     if verdict is not None and not isinstance(verdict, dict):
-        raise Malformed("its verdict is no object")
+        raise Malformed("its verdict is not an object")
     return Message(told["host"], verdict, told["key"])
 
 
@@ -96,7 +96,7 @@ def read_answer(line: bytes, key: str) -> dict[str, Any]:
         raise Malformed(f"it refuses: {text(at_most=300)(told['refused'], 'the reason')}")
     found, mac = told.get("answer"), told.get("mac")
     if not isinstance(found, dict) or not isinstance(mac, str) or not mac.isascii():
-        raise Malformed("it is no answer")
+        raise Malformed("it is not an answer")
     # The agent, which always runs, does without OpenSSL: its child alone loads it.
     import hmac
 

@@ -106,7 +106,9 @@ def _name_problems(what: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Pro
     for row in rows:
         name = str(row.get("name"))
         if not limits.NAME.fullmatch(name):
-            cause = f"Slurm cannot have {name!r} as the name of a {what}: it takes small letters, digits and _ . - @"
+            cause = (
+                f"Slurm cannot have {name!r} as the name of a {what}: it takes lower-case letters, digits and _ . - @"
+            )
             yield _problem("bad_name", name[:64], cause, name[:64], "choose another, or leave it out of the lists")
         if name in seen:
             cause = f"the {what} {name} is listed twice"

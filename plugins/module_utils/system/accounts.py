@@ -279,7 +279,7 @@ def _come(row: Row, host: Host) -> Iterator[Step]:
 def _leave(row: Row, host: Host) -> Iterator[Step]:
     name, there = row["name"], host.accounts.get(row["name"])
     if name in host.keys:
-        yield Step(f"take away the SSH keys of {name}", keys=(name, None))
+        yield Step(f"remove the SSH keys of {name}", keys=(name, None))
     if there is None:
         return
     if there.shell != NOLOGIN or there.expires != EXPIRED:
@@ -299,7 +299,7 @@ def _members(users: Sequence[Row], groups: Sequence[Row], host: Host) -> Iterato
         wanted = [one["name"] for one in users if one["state"] == PRESENT and name in one["groups"]]
         after = [*(one for one in current if one not in states), *wanted]
         if set(after) != set(current):
-            listed = ", ".join(after) or "nobody"
+            listed = ", ".join(after) or "none"
             yield Step(f"members of {name}: {listed}", ("gpasswd", "--members", ",".join(after), name))
 
 

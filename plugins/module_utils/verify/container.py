@@ -93,7 +93,7 @@ def interpreter_mounts(run: Runner) -> tuple[str, list[tuple[str, str]]]:
     )
     code, out, err = run(["ldd", python, *extensions], b"", 60)
     if code:
-        raise EngineError(f"ldd cannot tell what {python} needs: {err.decode('utf-8', 'replace').strip()}")
+        raise EngineError(f"ldd cannot find what {python} needs: {err.decode('utf-8', 'replace').strip()}")
     libraries = parse_ldd(out.decode("utf-8", "replace"))
     mounts = [(python, python), (standard_library, standard_library)]
     # The target keeps the name by which the library is asked for; its directory is reached by the image's own links.

@@ -203,7 +203,7 @@ class Driver:
             try:
                 function = getattr(self._lib, name)
             except AttributeError:
-                text = f"{library} has no {name}; it is no CUDA driver library, or one older than branch 390"
+                text = f"{library} has no {name}; it is not a CUDA driver library, or it is older than branch 390"
                 raise CudaError("dlsym", None, "SYMBOL_NOT_FOUND", text) from None
             function.argtypes = argtypes
             function.restype = ctypes.c_int

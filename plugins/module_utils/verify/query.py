@@ -57,7 +57,7 @@ REMEDIES = {
     "from",
     "container_isolation": "check the CDI specification and the engine's settings: the container sees other GPUs",
     "runtime": "see the compiler's output; `gpuops up --tags cuda` checks whether toolkit and driver fit together",
-    "driver_too_old": "install a driver of a newer branch, or a CUDA toolkit that is no newer than the driver",
+    "driver_too_old": "install a driver of a newer branch, or a CUDA toolkit that is not newer than the driver",
     "toolkit_missing": "install a CUDA toolkit with `gpuops up --tags cuda`, or leave the query of the CUDA runtime "
     "out",
     "unknown": "look for Xid and NVRM messages in `sudo dmesg`",

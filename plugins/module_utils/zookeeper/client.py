@@ -27,7 +27,7 @@ NO_NODE, NO_AUTH, NODE_EXISTS, EXPIRED = -101, -102, -110, -112
 ERRORS = {
     -4: "the connection was lost",
     -101: "there is no such node",
-    -102: "not permitted: nobody whose password was given may do that",
+    -102: "not permitted: none of the given passwords allows it",
     -112: "the session has expired",
     -114: "the ACL is not valid",
     -115: "authentication failed",

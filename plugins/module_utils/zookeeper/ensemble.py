@@ -50,8 +50,8 @@ class Ensemble:
         )
         if self._row(seen)["state"] == "not_allowed":
             raise Refused(
-                "a restart is due and was not done, since srvr is not in its 4lw.commands.whitelist and nobody can "
-                "tell whether it serves",
+                "a restart is due and was not done: srvr is not in its 4lw.commands.whitelist, so it "
+                "is unknown whether it serves",
                 "restart it by hand, once, while the other servers serve; then run again",
             )
         return seen

@@ -126,7 +126,9 @@ def _readings(host: str, device: Row) -> list[Item]:
     subject = _subject(device)
     readings = mapping(device.get("readings"))
     if not readings:
-        return [Item("gpu.readings", GPU, host, NOT_TESTABLE, "NVML told nothing while the GPU worked", "", subject)]
+        return [
+            Item("gpu.readings", GPU, host, NOT_TESTABLE, "NVML gave no readings while the GPU worked", "", subject)
+        ]
     items = []
     most = mapping(readings.get("most"))
     told = ", ".join(f"{key} {value}" for key, value in most.items())
@@ -144,7 +146,7 @@ def _readings(host: str, device: Row) -> list[Item]:
             host,
             not grown,
             evidence,
-            "`gpuops doctor` tells what each means; have the GPU replaced",
+            "`gpuops doctor` says what each means; have the GPU replaced",
             subject,
         )
     )

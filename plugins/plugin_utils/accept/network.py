@@ -144,7 +144,7 @@ def _rates(found: Measured, tolerance: float) -> tuple[list[Item], set[tuple[str
         for name, value in values.items():
             text = f"{what} {value:.2f} Gbit/s"
             if len(values) < FLEET_LEAST:
-                text += "; of two hosts nobody can say which one is slow"
+                text += "; with two hosts it is unknown which one is slow"
                 items.append(Item(id, NETWORK, name, NOT_APPLICABLE, text))
                 continue
             evidence = f"{text}, {value / median:.0%} of the median of {median:.2f}" if median else text
@@ -197,7 +197,7 @@ def _rdma(hosts: Mapping[str, Mapping[str, Any]]) -> list[Item]:
         if isinstance(ports, list) and not active:
             found.append(Item("network.rdma", NETWORK, name, NOT_APPLICABLE, "the host has no active RDMA port"))
             continue
-        why = "RDMA is not measured, only TCP" if active else "whether the host has RDMA is told by stage node"
+        why = "RDMA is not measured, only TCP" if active else "stage node shows whether the host has RDMA"
         remedy = "run `ib_write_bw` and `ib_write_lat` of perftest between pairs of hosts"
         found.append(Item("network.rdma", NETWORK, name, NOT_TESTABLE, why, remedy))
     return found

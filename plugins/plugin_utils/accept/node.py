@@ -233,8 +233,8 @@ def _health(name: str, host: Host) -> list[Item]:
 def _time(name: str, host: Host) -> list[Item]:
     kept = _at(host, ("accept", "time_synchronised"))
     known = kept if isinstance(kept, bool) else None
-    evidence = {True: "the clock is kept in step", False: "nothing keeps the clock in step"}
-    words = evidence[known] if known is not None else "whether the clock is kept in step cannot be told"
+    evidence = {True: "the clock is synchronised", False: "the clock is not synchronised"}
+    words = evidence[known] if known is not None else "it is unknown whether the clock is synchronised"
     return [judged("node.time", NODE, name, known, words, "install and configure chrony")]
 
 
@@ -403,7 +403,7 @@ def _gpudirect(name: str, host: Host) -> list[Item]:
         good = None
     evidence = f"RDMA reaches the GPUs' memory through {through}" if good else "RDMA cannot reach the GPUs' memory"
     if good is None:
-        evidence = "whether RDMA reaches the GPUs' memory cannot be told"
+        evidence = "it is unknown whether RDMA reaches the GPUs' memory"
     remedy = "use the open kernel modules with a kernel that has DMABUF_MOVE_NOTIFY, or load nvidia_peermem"
     return [judged("node.gpudirect", NODE, name, good, evidence, remedy)]
 

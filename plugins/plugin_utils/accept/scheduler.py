@@ -38,9 +38,7 @@ REMEDIES = {
 OURS = "operator"
 # A node whose GPUs add up this much slower than those of the others is named.
 TOLERANCE = 0.1
-BETWEEN = (
-    "let the nodes reach each other on all ports, and run it with NCCL_DEBUG=INFO: it tells which network it takes"
-)
+BETWEEN = "let the nodes reach each other on all ports, and run it with NCCL_DEBUG=INFO: it shows which network it uses"
 
 
 def _state(name: str, row: Mapping[str, Any]) -> Item:
@@ -93,7 +91,9 @@ def items(hosts: Rows, services: Rows) -> list[Item]:
                 why = str(host.get("why") or "the host did not answer")
                 found.append(Item("scheduler.state", SCHEDULER, name, NOT_TESTABLE, why))
             else:
-                found.append(Item("scheduler.state", SCHEDULER, name, NOT_APPLICABLE, "the host is no node of Slurm"))
+                found.append(
+                    Item("scheduler.state", SCHEDULER, name, NOT_APPLICABLE, "the host is not a node of Slurm")
+                )
             continue
         found.append(_state(name, row))
         kinds = mapping(row.get("kinds"))

@@ -70,6 +70,6 @@ def _problems(params: Mapping[str, Any], row: Mapping[str, Any], path: str) -> l
             problems.append(_problem(subject, cause, row[key], USE_STABLE))
     lvm_only = ", ".join(key for key in (*PARTS, "dmcrypt") if row.get(key))
     if row.get("method") == "raw" and lvm_only:
-        cause = f"{path}: {lvm_only} is not to be had with raw"
+        cause = f"{path}: {lvm_only} is not available with raw"
         problems.append(_problem(subject, cause, lvm_only, "set ceph_osd_method: lvm"))
     return problems

@@ -38,7 +38,7 @@ def of_monitors(monitors: Sequence[Mapping[str, str]]) -> list[Problem]:
         try:
             parsed = ipaddress.ip_address(row["address"])
         except ValueError:
-            cause = f"the address of monitor {row['name']} is {row['address']!r}, which is no IP address"
+            cause = f"the address of monitor {row['name']} is {row['address']!r}, which is not an IP address"
             remedy = "set ceph_common_mon_address of its host to the one that clients reach it by"
             problems.append(Problem("monitor_address", subject, cause, row["address"], remedy))
             continue
@@ -95,7 +95,7 @@ def of_releases(hosts: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
     if len(set(known.values())) > 1:
         listed = ", ".join(f"{number} on {host}" for host, number in known.items())
         cause = f"daemons of different releases of Ceph do not make a cluster that lasts ({listed})"
-        remedy = "leave the others to be clients, or give all the same release by ceph_common_repositories"
+        remedy = "leave the others to be clients, or use ceph_common_repositories to give every host one release"
         problems.append(Problem("different_releases", "ceph", cause, listed, remedy))
     problems += [
         Problem(

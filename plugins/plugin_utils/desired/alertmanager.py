@@ -145,7 +145,7 @@ def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     for name in ("group_wait", "group_interval", "repeat_interval"):
         yield from settings.duration_problems(f"alertmanager_{name}", str(params[name]))
     if params["watchdog_webhook"] and not _is_url(params["watchdog_webhook"]):
-        yield _wrong("alertmanager_watchdog_webhook", "it is no http or https URL", "", "give the whole URL")
+        yield _wrong("alertmanager_watchdog_webhook", "it is not an http or https URL", "", "give the whole URL")
     names = {NOBODY, WATCHDOG}
     for number, row in enumerate(params["receivers"], 1):
         yield from _receiver_problems(f"alertmanager_receivers, entry {number}", row, names, params["smtp"])
@@ -155,7 +155,7 @@ def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _receiver_problems(subject: str, row: Any, names: set[str], smtp: Any) -> Iterator[Problem]:
     if not isinstance(row, Mapping):
-        yield _wrong(subject, "it is no dict", str(row), "give name, severities and one of webhook, chat and email")
+        yield _wrong(subject, "it is not a dict", str(row), "give name, severities and one of webhook, chat and email")
         return
     name, severities = row.get("name"), row.get("severities")
     if unknown := sorted(str(key) for key in row.keys() - {"name", "severities", *WAYS}):
@@ -168,15 +168,15 @@ def _receiver_problems(subject: str, row: Any, names: set[str], smtp: Any) -> It
         yield _wrong(subject, "its severities are not known", str(severities), f"give a list of {_or(SEVERITIES)}")
     ways = [way for way in WAYS if row.get(way)]
     if len(ways) != 1:
-        yield _wrong(subject, "it has no way to be told, or several", ", ".join(ways), f"give one of {_or(WAYS)}")
+        yield _wrong(subject, "it has no address, or several", ", ".join(ways), f"give one of {_or(WAYS)}")
     elif ways == ["email"]:
         if not _EMAIL.fullmatch(str(row["email"])):
-            yield _wrong(subject, "its email is no address", str(row["email"]), "give one such as ops@example.org")
+            yield _wrong(subject, "its email is not an address", str(row["email"]), "give one such as ops@example.org")
         if not smtp:
             yield _wrong(subject, "there is no mail server", "", "give alertmanager_smtp, with smarthost and from")
     elif not _is_url(row[ways[0]]):
         # The URL may be a secret.
-        yield _wrong(subject, f"its {ways[0]} is no http or https URL", "", "give the whole URL")
+        yield _wrong(subject, f"its {ways[0]} is not an http or https URL", "", "give the whole URL")
 
 
 def _smtp_problems(smtp: Any) -> Iterator[Problem]:
@@ -189,7 +189,7 @@ def _smtp_problems(smtp: Any) -> Iterator[Problem]:
     if not re.fullmatch(r"[A-Za-z0-9._\[\]:-]+:[0-9]{1,5}", str(smtp["smarthost"])):
         yield _wrong(
             subject,
-            "its smarthost is no host with a port",
+            "its smarthost is not a host with a port",
             str(smtp["smarthost"]),
             "give one such as mail.example.org:587",
         )

@@ -129,7 +129,7 @@ def _alone(part: Row, hosts: Sequence[str], why: str) -> Row:
 
 def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     if not _PATH.fullmatch(str(params["path"])):
-        yield wrong("backup_path", "it is no plain absolute path", params["path"], "give a path such as /mnt/backup")
+        yield wrong("backup_path", "it is not a plain absolute path", params["path"], "give a path such as /mnt/backup")
     mount = str(params["mount"])
     if mount and not backup_parts.is_below(str(params["path"]), [mount]):
         yield wrong("backup_mount", "backup_path is not below it", mount, "give the mount point that backup_path is on")

@@ -414,8 +414,8 @@ class _Engine:
                     f"{path} has, or is to have, {disabled} in disabled_plugins, so that containerd serves no client "
                     "of the Container Runtime Interface, such as a kubelet, and gives none of them a GPU",
                     disabled,
-                    "take it out of that list there (and in container_runtime_containerd_config), or set "
-                    "container_runtime_containerd_cri to false where nobody needs it",
+                    "remove it from that list there (and in container_runtime_containerd_config), or set "
+                    "container_runtime_containerd_cri to false if it is not needed",
                 )
             )
         if self._containerd_settings() and self.containerd_version not in CONTAINERD_PLUGINS:

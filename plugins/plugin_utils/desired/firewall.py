@@ -156,7 +156,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
         if str(row.get("from") or "site") not in ("everybody", "site"):
             yield from _wrong_network("firewall_also", str(row["from"]))
     if not 1 <= params["ssh_port"] <= 65535:
-        yield wrong("firewall_ssh_port", "it is no port", params["ssh_port"], "give the port of sshd")
+        yield wrong("firewall_ssh_port", "it is not a valid port", params["ssh_port"], "give the port of sshd")
     if not TRIAL_S[0] <= params["confirm_seconds"] <= TRIAL_S[1]:
         cause = f"it is not from {TRIAL_S[0]} to {TRIAL_S[1]}"
         yield wrong("firewall_confirm_seconds", cause, params["confirm_seconds"], "give a number such as 60")
@@ -170,7 +170,7 @@ def _wrong_network(variable: str, text: str) -> Iterator[Problem]:
     try:
         ip_network(text, strict=False)
     except ValueError:
-        yield wrong(variable, "it is no address and no network", text, "give one such as 10.0.0.0/16")
+        yield wrong(variable, "it is neither an address nor a network", text, "give one such as 10.0.0.0/16")
 
 
 def _present() -> doc.Document:

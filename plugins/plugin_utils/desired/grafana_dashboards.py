@@ -83,7 +83,7 @@ def _problems(params: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[P
             yield Problem(
                 "wrong_setting",
                 f"{ROLE}_{name}",
-                "it is no absolute path of letters, digits, dots, dashes and underscores",
+                "it is not an absolute path of letters, digits, dots, dashes and underscores",
                 params[name],
                 "give a path such as /var/lib/grafana/baremetal-gpu, without a slash at its end",
             )
@@ -91,7 +91,7 @@ def _problems(params: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[P
         yield Problem(
             "wrong_setting",
             f"{ROLE}_directory",
-            "the dashboards and the file that tells of them are to be in two directories",
+            "the dashboards and the file that names them must be in two directories",
             params["directory"],
             "give the dashboards a directory of their own",
         )

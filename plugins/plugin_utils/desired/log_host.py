@@ -104,17 +104,19 @@ def _wrong_listening(params: Mapping[str, Any]) -> Iterator[Problem]:
         try:
             ip_address(address)
         except ValueError:
-            yield wrong("log_host_listen", "it is no IP address", address, "give addresses such as 0.0.0.0 or ::")
+            yield wrong("log_host_listen", "it is not an IP address", address, "give addresses such as 0.0.0.0 or ::")
     if not params["listen"]:
         yield wrong("log_host_listen", "there is no address", "", "give addresses such as 0.0.0.0 or ::")
     if not 1 <= params["port"] <= 65535:
-        yield wrong("log_host_port", "it is no port", params["port"], f"give a port such as {site.PORT}")
+        yield wrong("log_host_port", "it is not a valid port", params["port"], f"give a port such as {site.PORT}")
 
 
 def _wrong_limits(params: Mapping[str, Any], senders: int) -> Iterator[Problem]:
     for name in ("space", "keep_free"):
         if not size(str(params[name])):
-            yield wrong(f"log_host_{name}", "it is no size", params[name], "give a size such as 500M, 50G or 1T")
+            yield wrong(
+                f"log_host_{name}", "it is not a valid size", params[name], "give a size such as 500M, 50G or 1T"
+            )
     # What hosts write to at present cannot be removed.
     least = 2 * senders * ACTIVE_BYTES
     if 0 < size(str(params["space"])) < least:

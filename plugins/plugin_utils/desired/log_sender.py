@@ -73,7 +73,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
         cause = "a name that is part of files and certificates has letters, digits, dots, hyphens and underscores"
         yield wrong("log_senders", cause, host, "rename the host in the inventory")
     if size(str(params["spool"])) < size(LEAST_SPOOL):
-        cause = f"it is no size of {LEAST_SPOOL} or more"
+        cause = f"it is not a size of {LEAST_SPOOL} or more"
         yield wrong("log_sender_spool", cause, params["spool"], "give a size such as 500M or 4G")
     yield from wrong_files("log_sender_tls_files", params["tls_files"])
     yield from textfile.directory_problems("log_sender_metrics_directory", str(params["metrics_directory"]))

@@ -106,7 +106,7 @@ def _problems(
         yield Problem("two_kinds_of_homes", "cluster_homes", cause, root, remedy)
     for name, path in (("root", root), ("export", export)):
         if not _PATH.fullmatch(path) or path in SYSTEM or ".." in path:
-            cause = "it is no directory for homes"
+            cause = "it is not a directory for homes"
             yield wrong(f"nfs_homes_{name}", cause, path, "name an absolute path of its own, such as /srv/homes")
     if f"{export}/".startswith(f"{root}/") or f"{root}/".startswith(f"{export}/"):
         cause = f"it is {export}, and the homes are mounted in {root}: one would hide the other"

@@ -84,7 +84,11 @@ def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     listen = str(params["listen"])
     if settings.split_listen(listen) is None:
         yield Problem(
-            "wrong_setting", "node_exporter_listen", "it is no address with a port", listen, "give one such as :9100"
+            "wrong_setting",
+            "node_exporter_listen",
+            "it is not an address with a port",
+            listen,
+            "give one such as :9100",
         )
     elif params["tls"] == "off" and not settings.is_loopback(listen):
         yield Problem(

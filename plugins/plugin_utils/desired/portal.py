@@ -344,7 +344,7 @@ def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) ->
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         cause = f"{directory or 'the empty path'} on the controller lacks {len(missing)} of {len(rows)} wheels"
         remedy = (
-            "run `gpuops up`, which fetches them where this machine reaches the index of pip; without a way out run "
+            "run `gpuops up`, which fetches them if this machine reaches the index of pip; without internet access run "
             "`gpuops manifest`, elsewhere `gpuops fetch manifest.json mirror --archive URI` (URI: an archive of "
             "Debian), and copy the files of mirror/wheels into that directory"
         )
@@ -366,7 +366,7 @@ def _wrong_environments(params: Mapping[str, Any]) -> Iterator[Problem]:
             yield wrong("portal_environments", cause, row.get("name"), "give one of them")
         for name in row.get("packages") or ():
             if not PACKAGE.fullmatch(str(name)):
-                yield wrong("portal_environments", f"{name!r} is no name of a package", name, "correct it")
+                yield wrong("portal_environments", f"{name!r} is not the name of a package", name, "correct it")
         if row.get("path") and not _PREFIX.fullmatch(str(row["path"])):
             yield wrong("portal_environments", "it has no path", row["path"], "give the directory of the environment")
 
@@ -389,7 +389,7 @@ def _missing_packages(params: Mapping[str, Any], facts: Mapping[str, Any], host:
 def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     for name in ("port", "hub_port", "session_port_first", "session_port_last"):
         if not 1 <= params[name] <= 65535:
-            yield wrong(f"portal_{name}", "it is no port", params[name], "give a port such as 443")
+            yield wrong(f"portal_{name}", "it is not a valid port", params[name], "give a port such as 443")
     if params["session_port_last"] - params["session_port_first"] < 99:
         given = f"{params['session_port_first']}-{params['session_port_last']}"
         yield wrong("portal_session_port_last", "there are less than 100 ports", given, "give more")
@@ -413,17 +413,17 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _in_the_clear(params["login"], params["login_options"])
     for domain in params["domains"]:
         if not accounts.DOMAIN.fullmatch(domain):
-            yield wrong("portal_domains", "it is no domain", domain, "give domains such as example.org")
+            yield wrong("portal_domains", "it is not a valid domain", domain, "give domains such as example.org")
     yield from _wrong_environments(params)
     for name, row in {"portal_limits": params["limits"], **params["limits_by_group"]}.items():
         for key, value in row.items():
             if key not in form.NUMBERS or not isinstance(value, int) or value < form.NUMBERS[key][1]:
-                cause = f"{key} is no limit, or less than a session needs"
+                cause = f"{key} is not a limit, or is less than a session needs"
                 yield wrong(
                     f"portal_limits of {name}", cause, value, f"give {', '.join(form.NUMBERS)} as whole numbers"
                 )
     if params["database"] and not _DATABASE.fullmatch(params["database"]):
-        cause = "it is no URL of a database of PostgreSQL"
+        cause = "it is not the URL of a PostgreSQL database"
         remedy = "give one such as postgresql://USER:PASSWORD@HOST/NAME, with %XX for special characters"
         yield wrong("portal_database", cause, "", remedy)
     yield from _wrong_presets(params, _names(params))
@@ -432,7 +432,7 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
         and (params["prometheus"].startswith("https://") or _is_this_host(params["prometheus"]))
     ):
         remedy = "give one that begins with https://, or one of this host such as http://127.0.0.1:9090"
-        yield wrong("portal_prometheus", "it is no URL with TLS, and not on this host", params["prometheus"], remedy)
+        yield wrong("portal_prometheus", "it is neither an https:// URL nor on this host", params["prometheus"], remedy)
     yield from _wrong_idle(params)
     if set(params["limits"]) != set(form.NUMBERS):
         yield wrong("portal_limits", "some are missing", ", ".join(params["limits"]), f"give {', '.join(form.NUMBERS)}")
@@ -451,7 +451,9 @@ def _in_the_clear(login: str, options: Mapping[str, Any]) -> Iterator[Problem]:
     for name in ("authorize_url", "token_url", "userdata_url") if login == "oidc" else ():
         url = str(options.get(name, ""))
         if not url.startswith("https://") and not _is_this_host(url):
-            yield wrong("portal_login_options", f"{name} is no URL with TLS", url, "give one that begins with https://")
+            yield wrong(
+                "portal_login_options", f"{name} is not an https:// URL", url, "give one that begins with https://"
+            )
 
 
 def _is_this_host(place: str) -> bool:
@@ -474,7 +476,7 @@ def _wrong_presets(params: Mapping[str, Any], environments: list[str]) -> Iterat
         for key, value in row.items():
             least = form.NUMBERS[key][1] if key in form.NUMBERS else 0
             if key in form.NUMBERS and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                cause = f"{key} of {name} is no whole number from {least} on"
+                cause = f"{key} of {name} is not a whole number of {least} or more"
                 yield wrong("portal_presets", cause, value, f"give one, or leave {key} out")
         if set(row) - {"name", "model", "environment", *form.NUMBERS}:
             shown = ", ".join(sorted(map(str, row)))
@@ -490,7 +492,7 @@ def _wrong_presets(params: Mapping[str, Any], environments: list[str]) -> Iterat
 def _wrong_idle(params: Mapping[str, Any]) -> Iterator[Problem]:
     spared = params["idle_spared_minutes"]
     if not 0 <= spared <= IDLE_MINUTES[1]:
-        yield wrong("portal_idle_spared_minutes", "it is no time after a start", spared, "give minutes such as 30")
+        yield wrong("portal_idle_spared_minutes", "it is not a number of minutes", spared, "give minutes such as 30")
     for name, minutes in {"portal_idle_minutes": params["idle_minutes"], **params["idle_minutes_by_group"]}.items():
         # bool is an int, and yes says nothing about how long.
         if isinstance(minutes, bool) or not isinstance(minutes, int) or (minutes and not _is_window(minutes)):
@@ -499,9 +501,9 @@ def _wrong_idle(params: Mapping[str, Any]) -> Iterator[Problem]:
             yield wrong(f"portal_idle_minutes of {name}", "a session is not ended after such a time", minutes, remedy)
     webhook, domain = params["idle_webhook"], params["idle_mail_domain"]
     if webhook and not _URL.fullmatch(webhook):
-        yield wrong("portal_idle_webhook", "it is no URL", "", "give one that begins with https:// or http://")
+        yield wrong("portal_idle_webhook", "it is not a URL", "", "give one that begins with https:// or http://")
     if domain and not accounts.DOMAIN.fullmatch(domain):
-        yield wrong("portal_idle_mail_domain", "it is no domain", domain, "give one such as example.org")
+        yield wrong("portal_idle_mail_domain", "it is not a valid domain", domain, "give one such as example.org")
 
 
 # --- environments that are images ------------------------------------------------------------------------------------

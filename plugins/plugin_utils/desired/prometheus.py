@@ -218,7 +218,7 @@ def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(
             "wrong_setting",
             "prometheus_retention_size",
-            "it is no size, and without one Prometheus may fill the disk",
+            "it is not a valid size, and without one Prometheus may fill the disk",
             str(params["retention_size"]),
             "give a number and MB, GB or TB, such as 20GB",
         )

@@ -133,7 +133,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
 
 
 def _wrong_users(params: Mapping[str, Any]) -> Iterator[Problem]:
-    letters = "it is not made of small letters and digits, with dots, hyphens and underscores between them"
+    letters = "it is not made of lower-case letters and digits, with dots, hyphens and underscores between them"
     operator = str(params["operator"])
     if not site.is_space(operator):
         yield wrong("registry_operator", letters, operator, "give a name such as operator")
@@ -153,7 +153,9 @@ def _wrong_users(params: Mapping[str, Any]) -> Iterator[Problem]:
             remedy = f"give what 'htpasswd -nB {name}' prints after the colon, or no hash"
             yield wrong("registry_users", f"the hash of {name} is none of bcrypt with a cost of 4 to 10", "", remedy)
         if row.get("quota") not in (None, "") and not size(str(row["quota"])):
-            yield wrong("registry_users", f"the quota of {name} is no size", row["quota"], "give one such as 50G")
+            yield wrong(
+                "registry_users", f"the quota of {name} is not a valid size", row["quota"], "give one such as 50G"
+            )
     for space in params["public"]:
         if not site.is_space(str(space)):
             yield wrong("registry_public", letters, space, "give the first part of the names of images")
@@ -165,12 +167,12 @@ def _wrong_listening(params: Mapping[str, Any]) -> Iterator[Problem]:
         yield wrong("registry_listen", "there is no address", "", remedy)
     for address in params["listen"]:
         if not site.is_address(str(address)):
-            yield wrong("registry_listen", "it is no IP address", address, remedy)
+            yield wrong("registry_listen", "it is not an IP address", address, remedy)
     ports = {"registry_port": params["port"], "registry_loopback_port": params["loopback_port"]}
     ports.update({f"registry_caches ({row.get('name')})": row.get("port") for row in _caches(params)})
     for variable, port in ports.items():
         if not site.is_port(port):
-            yield wrong(variable, "it is no port", port, f"give a port such as {site.PORT}")
+            yield wrong(variable, "it is not a valid port", port, f"give a port such as {site.PORT}")
     if len(set(ports.values())) < len(ports):
         yield wrong("registry_port", "two of the ports are the same", ", ".join(map(str, ports.values())), "change one")
 
@@ -179,21 +181,25 @@ def _wrong_storage(params: Mapping[str, Any]) -> Iterator[Problem]:
     path, mount = str(params["storage_path"]), str(params["storage_mount"])
     yield from _wrong_path("registry_storage_path", path)
     if mount and not _PATH.fullmatch(mount):
-        yield wrong("registry_storage_mount", "it is no absolute path of plain characters", mount, "give a mount point")
+        yield wrong(
+            "registry_storage_mount", "it is not an absolute path of plain characters", mount, "give a mount point"
+        )
     elif mount and not f"{path}/".startswith(f"{mount}/"):
         cause = f"registry_storage_path ({path}) is not below it"
         yield wrong("registry_storage_mount", cause, mount, "give the mount point that the path is on")
     yield from _wrong_times(params)
     for name in ("min_free", "quota"):
         if (params[name] or name == "min_free") and not size(str(params[name])):
-            yield wrong(f"registry_{name}", "it is no size", params[name], "give a size such as 500M, 50G or 1T")
+            yield wrong(
+                f"registry_{name}", "it is not a valid size", params[name], "give a size such as 500M, 50G or 1T"
+            )
 
 
 def _wrong_times(params: Mapping[str, Any]) -> Iterator[Problem]:
     for name in ("collect_at", "backup_at"):
         if not _CALENDAR.fullmatch(str(params[name])):
             remedy = "give one of systemd.time, such as *-*-* 03:30"
-            yield wrong(f"registry_{name}", "it is no calendar event", params[name], remedy)
+            yield wrong(f"registry_{name}", "it is not a calendar event", params[name], remedy)
     for name, least in (("untagged_days", 0), ("grace_hours", 1), ("upload_hours", 1)):
         if params[name] < least:
             yield wrong(f"registry_{name}", f"it is less than {least}", params[name], f"give {least} or more")
@@ -209,7 +215,7 @@ def _wrong_times(params: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _wrong_path(variable: str, path: str) -> Iterator[Problem]:
     if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
-        yield wrong(variable, "it is no absolute path of plain characters", path, "give one such as /srv/registry")
+        yield wrong(variable, "it is not an absolute path of plain characters", path, "give one such as /srv/registry")
     elif any(f"{path}/".startswith(f"{place}/") for place in _NO_STORAGE) or path in ("/var", "/var/lib", "/srv"):
         yield wrong(variable, "images do not belong there", path, "give a directory such as /srv/registry")
 
@@ -220,7 +226,7 @@ def _wrong_caches(params: Mapping[str, Any]) -> Iterator[Problem]:
         name, path = str(row.get("name") or ""), str(row.get("path") or "")
         variable = f"registry_caches ({name})"
         if not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", name) or len(name) > 32:
-            yield wrong(variable, "its name is not made of small letters, digits and hyphens", name, "rename it")
+            yield wrong(variable, "its name is not made of lower-case letters, digits and hyphens", name, "rename it")
         if not _URL.fullmatch(str(row.get("upstream") or "")):
             yield wrong(variable, "it has no upstream", row.get("upstream"), "give the URL of a registry")
         yield from _wrong_path(variable, path)
@@ -418,7 +424,7 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
         ROLE, f"{UPLOADS}.service.j2", upload_hours=params["upload_hours"], **common
     )
     found[unit_path(f"{UPLOADS}.timer")] = render(
-        ROLE, "timer.j2", description="Remove pushes to the registry that nobody finished", calendar=UPLOADS_AT
+        ROLE, "timer.j2", description="Remove unfinished pushes to the registry", calendar=UPLOADS_AT
     )
     if params["backup_path"]:
         backup = {**common, "target": params["backup_path"], "mount": params["backup_mount"]}

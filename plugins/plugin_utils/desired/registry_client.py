@@ -68,7 +68,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
     yield from site.wrong_names("registry_names", names)
     for port in (peers["port"], *(row.get("port") for row in peers["caches"])):
         if not site.is_port(port):
-            yield wrong("registry_port", "it is no port", port, f"give a port such as {site.PORT}")
+            yield wrong("registry_port", "it is not a valid port", port, f"give a port such as {site.PORT}")
     unknown = sorted(set(params["engines"]) - set(ENGINES))
     if unknown:
         cause = "there is no such engine"

@@ -209,8 +209,8 @@ def _left_out(params: Mapping[str, Any], groups: Sequence[str]) -> Iterator[str]
     for name in dict.fromkeys(names):
         if name and name not in listed and not limits.NAME.fullmatch(name):
             yield (
-                f"{name!r} of a group of slurm_accounts_homes_groups is no user of Slurm: it takes small letters, "
-                "digits and _ . - @. To do: give the account another name, or leave it out of the group"
+                f"{name!r} of a group of slurm_accounts_homes_groups cannot be a user of Slurm: it takes lower-case "
+                "letters, digits and _ . - @. To do: give the account another name, or leave it out of the group"
             )
 
 

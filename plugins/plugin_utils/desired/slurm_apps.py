@@ -296,7 +296,7 @@ def sweep(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     parameters = parameters_of(draft)
     for name, value in given["env"].items():
         if not VARIABLE.fullmatch(str(name)) or name in parameters or not isinstance(value, str):
-            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is no parameter, and quote text")
+            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is not a parameter, and quote text")
     fits(draft, given["type"], params["nodes"])
     if draft.problems:
         return []

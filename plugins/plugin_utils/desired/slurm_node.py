@@ -100,7 +100,7 @@ def _wrong_images(params: Mapping[str, Any]) -> Iterator[Problem]:
         variable = f"slurm_node_{name}"
         for value in values:
             if not _PATH.fullmatch(str(value)) or str(value) in ("/", "/tmp", "/var/tmp", "/home"):
-                yield wrong(variable, "it is no directory of its own", value, "give a path such as /scratch/images")
+                yield wrong(variable, "it is not a directory of its own", value, "give a path such as /scratch/images")
     if params["image_days"] < 1:
         yield wrong("slurm_node_image_days", "it is less than 1", params["image_days"], "give 1 or more")
 

@@ -80,6 +80,6 @@ def _refused(listen: str) -> Problem:
         "slurmrestd does not encrypt, so it is to listen only on a loopback address with a port from 1024 on, or on a "
         f"socket in {SOCKETS}",
         listen,
-        f"set 127.0.0.1:6820 or unix:{SOCKETS}/slurmrestd.socket; other machines come by SSH, or through an HTTPS "
+        f"set 127.0.0.1:6820 or unix:{SOCKETS}/slurmrestd.socket; other machines use an SSH tunnel, or an HTTPS "
         "server on the same host that passes their requests on",
     )

@@ -66,10 +66,10 @@ def _problems(params: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[P
     for kind in ("packages", "optional_packages", "vendor_packages"):
         for name in params[kind]:
             if not PACKAGE.fullmatch(str(name)):
-                yield wrong(f"user_software_{kind}", f"{name!r} is no name of a package", name, "correct it")
+                yield wrong(f"user_software_{kind}", f"{name!r} is not the name of a package", name, "correct it")
     for name, path in params["environments"].items():
         if not NAME.fullmatch(str(name)) or not PATH.fullmatch(str(path)):
-            cause = f"{name!r} in {path!r} is no name of a module with a directory"
+            cause = f"{name!r} in {path!r} is not the name of a module with a directory"
             remedy = "write them as pytorch/2.6: /opt/environments/pytorch"
             yield wrong("user_software_environments", cause, name, remedy)
     missing = sorted(set(params["vendor_packages"]) - available(facts["policy"]))

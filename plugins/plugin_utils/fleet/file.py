@@ -106,7 +106,7 @@ def _row(number: int, text: str) -> Row:
     # No generator within all(), which would take as long as parsing the line does.
     for name in groups:
         if not (isinstance(name, str) and name):
-            return Row(host, problem=f"{groups!r} are no groups")
+            return Row(host, problem=f"{groups!r} are not groups")
     return Row(host, time, groups)
 
 

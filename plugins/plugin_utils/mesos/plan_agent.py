@@ -50,7 +50,7 @@ def settle(draft: Draft) -> None:
     if wanted and built_in and not gpu.get("devices"):
         draft.refuse(
             f"has {len(built_in)} GPUs, and none answers",
-            "mend the driver (`gpuops up --tags driver`), or set mesos_agent_gpus: none",
+            "repair the driver (`gpuops up --tags driver`), or set mesos_agent_gpus: none",
         )
     before = node["environment"]
     kept = gpus_of(before)
@@ -111,7 +111,7 @@ def _left_to_the_reconciler(draft: Draft, gpus: list[Row]) -> list[Row]:
     if change:
         draft.remarks.append(
             f"{draft.host}: the agent keeps its list of {len(before)} GPUs in this run. It ought to be {change}, "
-            "which is left to the reconciler: `sudo gpuops-reconciler status` on its host tells how far it is"
+            "which is left to the reconciler: `sudo gpuops-reconciler status` on its host shows how far it is"
         )
     return before
 

@@ -136,7 +136,7 @@ def quorum(masters: Iterable[str], given: int | None = None) -> int:
         raise Refused(f"{', '.join(doubled)} is among the masters twice", "name each host once")
     if len(names) % 2 == 0:
         raise Refused(
-            f"{len(names)} masters ({', '.join(names)}) are no better than {max(len(names) - 1, 1)} and can split "
+            f"{len(names)} masters ({', '.join(names)}) are not better than {max(len(names) - 1, 1)} and can split "
             "evenly",
             "have 1, 3 or 5",
         )

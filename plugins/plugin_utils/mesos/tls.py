@@ -174,8 +174,8 @@ def problems(
     if unknown and moves and tls["whole"]:
         found.append(
             problem(
-                f"mesos_common_tls is {mode}, and nobody has looked how {', '.join(sorted(set(unknown)))} runs",
-                "run `gpuops up --tags scheduler` for all hosts, without --limit, or take a host that is gone out of "
+                f"mesos_common_tls is {mode}, but it is unknown how {', '.join(sorted(set(unknown)))} runs",
+                "run `gpuops up --tags scheduler` for all hosts, without --limit, or remove a host that is gone from "
                 "its groups",
             )
         )

@@ -14,7 +14,7 @@ ALERTS = (
         "BackupOld",
         f"time() - baremetal_gpu_backup_timestamp_seconds > {2 * _DAY}",
         "ticket",
-        "No archive was made for two days of what the host alone knows. The earlier archives are kept.",
+        "For two days the host has made no backup of what it alone knows. Earlier backups are kept.",
         "{{ $labels.host }}: no backup for two days",
         "The last one was made {{ $value | humanizeDuration }} ago.",
         "Read `sudo journalctl -u baremetal-gpu-backup` on {{ $labels.host }}, which says what could not be read or "

@@ -40,19 +40,19 @@ ALERTS = (
         "CephSilent",
         'count(up{job="ceph"}) unless on () ceph_health_status',
         "page",
-        "No mgr tells of the cluster. Without a quorum of monitors, or without any mgr, the metrics end.",
-        "ceph: no mgr tells how the cluster is",
+        "No mgr reports on the cluster: the monitors have no quorum, or no mgr runs.",
+        "ceph: no mgr reports on the cluster",
         "ceph_health_status has no series from {{ $value }} mgrs.",
-        "Ask `sudo ceph status` on a monitor's host; if it does not answer, start the monitors with `sudo "
-        "systemctl start ceph-mon.target` on their hosts, otherwise the mgrs with `sudo systemctl start "
-        "ceph-mgr.target`.",
+        "Run `sudo ceph status` on a monitor's host. If it does not answer, start the monitors with "
+        "`sudo systemctl start ceph-mon.target` on their hosts, otherwise the mgrs with "
+        "`sudo systemctl start ceph-mgr.target`.",
         "5m",
     ),
     Alert(
         "CephHealthError",
         "max(ceph_health_status) == 2",
         "page",
-        "Ceph says HEALTH_ERR: data cannot be reached, or are in danger.",
+        "Ceph reports HEALTH_ERR: data is unavailable or at risk.",
         "ceph: HEALTH_ERR",
         "ceph_health_status is {{ $value }} (error):" + _CHECKS + ".",
         "Do what `sudo ceph health detail` says on a host of ceph_mons.",
@@ -62,7 +62,7 @@ ALERTS = (
         "CephHealthWarning",
         "max(ceph_health_status) == 1",
         "ticket",
-        "Ceph has said HEALTH_WARN for a quarter of an hour.",
+        "Ceph has reported HEALTH_WARN for a quarter of an hour.",
         "ceph: HEALTH_WARN",
         "ceph_health_status is {{ $value }} (warning):" + _CHECKS + ".",
         "Do what `sudo ceph health detail` says on a host of ceph_mons.",
@@ -72,8 +72,8 @@ ALERTS = (
         "CephOsdDown",
         _on_host(f"({_OSD_UP}) == 0", _OSD_TOLD),
         "ticket",
-        "An OSD is down. Ceph copies its data to the others after ten minutes, and tells no more of it then; the alert "
-        "ends a day later, or when the OSD is back.",
+        "An OSD is down. After ten minutes Ceph copies its data to other OSDs and reports nothing more about it. The "
+        "alert ends a day later, or when the OSD is back.",
         "{{ $labels.hostname }}: {{ $labels.ceph_daemon }} is down",
         "ceph_osd_up of {{ $labels.ceph_daemon }} is {{ $value }}.",
         "See `sudo journalctl -u 'ceph-osd@*'` and `sudo dmesg` on {{ $labels.hostname }}. `sudo systemctl start "
@@ -89,20 +89,18 @@ ALERTS = (
         "{{ $labels.hostname }}: {{ $labels.ceph_daemon }} is not in the quorum",
         "ceph_mon_quorum_status of {{ $labels.ceph_daemon }} is {{ $value }}.",
         "Run `sudo systemctl start ceph-mon.target` on {{ $labels.hostname }}; `sudo journalctl -u 'ceph-mon@*'` says "
-        "why "
-        "it ended.",
+        "why it ended.",
         "10m",
     ),
     Alert(
         "CephMonQuorumAtRisk",
         f"{_IN_QUORUM} <= floor({_MONITORS} / 2) + 1 and {_IN_QUORUM} < {_MONITORS}",
         "page",
-        "Monitors are out of the quorum, and if one more is lost, the storage stops.",
+        "Monitors are missing from the quorum. If one more is lost, the storage stops.",
         "ceph: one more lost monitor stops the storage",
         "{{ $value }} monitors of " + _value(_MONITORS, "%.0f") + " are in the quorum.",
         "Run `sudo systemctl start ceph-mon.target` on the hosts of the monitors that `sudo ceph quorum_status` does "
-        "not "
-        "list, and reboot no host of a monitor.",
+        "not list, and do not reboot any monitor's host.",
         "15m",
     ),
     Alert(
@@ -112,9 +110,8 @@ ALERTS = (
         "No metadata server serves a file system: every access to the homes waits.",
         "ceph: no MDS serves the file system {{ $labels.name }}",
         "ceph_mds_metadata has no MDS with a rank for {{ $labels.name }} (id {{ $labels.fs_id }}).",
-        "Run `sudo systemctl start ceph-mds.target` on the hosts of ceph_mdss; `sudo ceph fs status` says which ranks "
-        "have "
-        "none.",
+        "Run `sudo systemctl start ceph-mds.target` on the hosts of ceph_mdss; `sudo ceph fs status` shows which ranks "
+        "have no MDS.",
         "2m",
     ),
     Alert(
@@ -122,51 +119,52 @@ ALERTS = (
         'count(ceph_fs_metadata) unless on () ceph_mds_metadata{rank="-1"} '
         'unless on () count(up{job="node",role=~"(.*,)?ceph_mdss(,.*)?"}) == 1',
         "ticket",
-        "No metadata server is on standby, so the loss of the active one stops the homes. A site with one host in "
-        "ceph_mdss has none.",
+        "No metadata server is on standby, so the loss of the active one stops the homes. On a site with one host in "
+        "ceph_mdss the alert does not fire.",
         "ceph: no MDS is on standby",
         "ceph_mds_metadata has no MDS without a rank, for {{ $value }} file systems.",
-        "Run `sudo systemctl start ceph-mds.target` on the hosts of those that `sudo ceph fs status` does not list.",
+        "Run `sudo systemctl start ceph-mds.target` on the hosts whose MDS `sudo ceph fs status` does not list.",
         "15m",
     ),
     Alert(
         "CephCapacityLow",
         f"{_USED} > 0.75",
         "ticket",
-        "Three quarters of the raw capacity are used. New disks take time, and a failed host needs space for its data.",
-        "ceph: {{ $value | humanizePercentage }} of the capacity are used",
+        "Three quarters of the raw capacity is used. New disks take time to get, and the data of a failed host needs "
+        "space elsewhere.",
+        "ceph: {{ $value | humanizePercentage }} of the capacity is used",
         _value("max(ceph_cluster_total_used_raw_bytes) / 2^40", "%.1f")
         + " of "
         + _value("max(ceph_cluster_total_bytes) / 2^40", _TIB)
         + " are used (raw).",
-        "Add OSDs, or have data removed; `sudo ceph df` says which pool is large.",
+        "Add OSDs, or ask users to remove data; `sudo ceph df` shows which pool is large.",
         "1h",
     ),
     Alert(
         "CephCapacityCritical",
         f"{_USED} > 0.85",
         "page",
-        "More than 85 % of the raw capacity are used. At 95 % of any OSD, Ceph refuses every write.",
-        "ceph: {{ $value | humanizePercentage }} of the capacity are used",
+        "More than 85 % of the raw capacity is used. When any OSD is 95 % full, Ceph refuses every write.",
+        "ceph: {{ $value | humanizePercentage }} of the capacity is used",
         _value("max(ceph_cluster_total_used_raw_bytes) / 2^40", "%.1f")
         + " of "
         + _value("max(ceph_cluster_total_bytes) / 2^40", _TIB)
         + " are used (raw).",
-        "Have data removed now; `sudo ceph df` and `sudo ceph osd df` say where it is.",
+        "Have data removed now; `sudo ceph df` and `sudo ceph osd df` show where it is.",
         "10m",
     ),
     Alert(
         "HomeNearQuota",
         "max by (user) (cephfs_home_used_bytes) / (max by (user) (cephfs_home_quota_bytes) > 0) > 0.9",
         "info",
-        "The home of a user is almost at its quota. At the quota the user's programs cannot write.",
-        "home of {{ $labels.user }}: {{ $value | humanizePercentage }} of the quota are used",
+        "The home of a user is almost full. When it reaches its quota, the user's programs cannot write.",
+        "home of {{ $labels.user }}: {{ $value | humanizePercentage }} of the quota is used",
         looked_up("max(cephfs_home_used_bytes{user=%q}) / 2^30", ("user",), "%.1f")
         + " of "
         + looked_up("max(cephfs_home_quota_bytes{user=%q}) / 2^30", ("user",), "%.1f GiB")
         + " are used.",
-        "Ask {{ $labels.user }} to remove data, or raise the quota in `cephfs_homes_users` and run `gpuops up --tags "
-        "storage`.",
+        "Ask {{ $labels.user }} to remove data, or raise the quota in `cephfs_homes_users` and run "
+        "`gpuops up --tags storage`.",
         "1h",
     ),
 )

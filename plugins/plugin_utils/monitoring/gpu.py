@@ -98,7 +98,7 @@ RECORDS = (
     Record(
         "fleet:gpu_lease_info:gpus",
         "count(count by (host, minor) (gpu_lease_info)) or vector(0)",
-        "GPUs that a scheduler has given out",
+        "GPUs that a scheduler has allocated",
     ),
     Record(
         "user:gpu_lease_info:gpus",
@@ -108,12 +108,12 @@ RECORDS = (
     Record(
         "user:gpu_lease_info:measured",
         f"count by (scheduler, user, account, model) ({_LEASE_USE})",
-        "GPUs that a user has, by account and model, of which it is known whether the user's jobs use them",
+        "GPUs that a user has, by account and model, if it is known whether the user's jobs use them",
     ),
     Record(
         "user:gpu_lease_info:unused",
         f"count by (scheduler, user, account, model) ({_LEASE_USE} == 0)",
-        "Those of them whose utilisation is 0",
+        "The same GPUs if their utilisation is 0",
     ),
     Record(
         "fleet:gpu_utilization_ratio:avg",
@@ -134,8 +134,8 @@ ALERTS = (
         "GpuFatal",
         f'gpu_health_reason{{pci_address!=""}} == {NUMBERS[FATAL]}',
         "ticket",
-        "A GPU cannot be trusted with work. `code` is the [health code](health-codes.md); the agent has made sure of "
-        "it already, so the alert does not wait. The reconciler keeps new jobs off the GPU where it acts.",
+        "A GPU cannot be trusted with work. `code` is the [health code](health-codes.md); the agent has already "
+        "confirmed it, so the alert does not wait. Where the reconciler acts, it keeps new jobs off the GPU.",
         "{{ $labels.host }}: " + _GPU + " is fatal: {{ $labels.code }}",
         "The verdict of {{ $labels.code }} is {{ $value }} (fatal)" + _WHICH + ".",
         _remedy(DEVICE_CODES),
@@ -153,8 +153,7 @@ ALERTS = (
         "FleetGpusFatal",
         "fleet:gpu_health_status:fatal / fleet:gpu_health_status:count > 0.1 and fleet:gpu_health_status:fatal >= 2",
         "page",
-        "So many GPUs are fatal at the same time that they have a cause in common: cooling, power, a driver that was "
-        "rolled out.",
+        "So many GPUs are fatal at the same time that a common cause is likely: cooling, power or a new driver.",
         "fleet: {{ $value | humanizePercentage }} of all GPUs are fatal",
         "{{ with query `fleet:gpu_health_status:fatal` }}{{ . | first | value }}{{ end }} GPUs of "
         "{{ with query `fleet:gpu_health_status:count` }}{{ . | first | value }}{{ end }} have the verdict fatal.",
@@ -165,7 +164,7 @@ ALERTS = (
         "GpuHot",
         _degraded(HOT),
         "ticket",
-        "A GPU is so hot that it slows down, for most of ten minutes.",
+        "For most of ten minutes a GPU was so hot that it slowed down.",
         "{{ $labels.host }}: " + _GPU + " is too hot: {{ $labels.code }}",
         "It has " + _reading('gpu_temperature_celsius{host=%q,gpu=%q,sensor="gpu"}', "%.0f °C") + _WHICH + ".",
         _remedy(HOT),
@@ -175,7 +174,7 @@ ALERTS = (
         "GpuPowerBrake",
         _degraded(POWER),
         "ticket",
-        "The machine's power supply slows a GPU down, for most of ten minutes. The driver's own power cap is normal "
+        "For most of ten minutes the machine's power supply slowed a GPU down. The driver's own power cap is normal "
         "and does not count.",
         "{{ $labels.host }}: " + _GPU + " is slowed down by the power supply",
         "It draws "
@@ -191,8 +190,8 @@ ALERTS = (
         "GpuPcieSlow",
         _degraded(PCIE),
         "ticket",
-        "The PCIe link of a GPU has fewer lanes than it can have, is slower under load than it can be, or repeats many "
-        "packets.",
+        "The PCIe link of a GPU has fewer lanes than it supports, is slower under load than it should be, or resends "
+        "many packets.",
         "{{ $labels.host }}: " + _GPU + " has a slow PCIe link: {{ $labels.code }}",
         "The link has "
         + _reading('gpu_pcie_link_width{host=%q,gpu=%q,which="current"}', "%.0f")
@@ -211,7 +210,7 @@ ALERTS = (
         "GpuNvlinkFault",
         _degraded(NVLINK),
         "ticket",
-        "An NVLink of a GPU is down or makes errors, or the NVSwitch fabric reports a fault. Jobs on several GPUs "
+        "An NVLink of a GPU is down or has errors, or the NVSwitch fabric reports a fault. Jobs on several GPUs "
         "become slow.",
         "{{ $labels.host }}: " + _GPU + " has a faulty NVLink: {{ $labels.code }}",
         _reading("count(gpu_nvlink_up{host=%q,gpu=%q} == 1) or vector(0)", "%.0f")
@@ -252,8 +251,8 @@ ALERTS = (
         "GpuDegraded",
         f'gpu_health_reason{{code!~"{"|".join(FAMILIES)}"}} == {NUMBERS[DEGRADED]}',
         "ticket",
-        "A GPU or a host works, and needs care. All codes that have no alert of their own are here, also those that "
-        "the site's policy has made degraded.",
+        "A GPU or a host works, but needs attention. This alert covers all codes that have no alert of their own, and "
+        "those that the site's policy has made degraded.",
         "{{ $labels.host }}: {{ with or $labels.gpu $labels.pci_address }}GPU {{ . }} is{{ else }}the GPUs of the host "
         "are{{ end }} degraded: {{ $labels.code }}",
         "The verdict of {{ $labels.code }} is {{ $value }} (degraded){{ with $labels.uuid }}, {{ . }}{{ end }}"
@@ -265,10 +264,10 @@ ALERTS = (
         "GpuHealthUnknown",
         f"gpu_health_status == {NUMBERS[UNKNOWN]}",
         "ticket",
-        "The agent runs and cannot tell whether a GPU is well.",
+        "The agent runs, but cannot determine whether a GPU is healthy.",
         "{{ $labels.host }}: the health of " + _GPU + " is unknown",
         "The verdict is {{ $value }} (unknown)" + _WHICH + ".",
-        "See with `gpu-agent status` on the host which checks are unknown, and look into `sudo dmesg` for NVRM lines.",
+        "Run `gpu-agent status` on the host to see which checks are unknown, and look for NVRM lines in `sudo dmesg`.",
         "10m",
     ),
     Alert(
@@ -277,20 +276,20 @@ ALERTS = (
         'max by (host) (max_over_time(gpu_devices{source="pci"}[1d]))',
         "ticket",
         "Fewer GPUs answer than were on the PCI bus within the last day, and no health code says why. A GPU that was "
-        "taken out or given to a virtual machine counts for a day.",
+        "removed or given to a virtual machine still counts for a day.",
         "{{ $labels.host }}: only {{ $value }} GPUs answer",
         "{{ $value }} GPUs answer, and "
         + looked_up('max(max_over_time(gpu_devices{host=%q,source="pci"}[1d]))', ("host",), "%.0f")
         + " were on the PCI bus.",
-        "Compare `lspci -d 10de:` with `nvidia-smi -L` on the host; drain it and reboot it if one is gone.",
+        "Compare `lspci -d 10de:` with `nvidia-smi -L` on the host. If a GPU is missing, drain and reboot the host.",
         "15m",
     ),
     Alert(
         "GpuAgentSilent",
         'up{job="node"} == 1 and on (host) max_over_time(gpu_probe_success[7d]) unless on (host) gpu_probe_success',
         "ticket",
-        "A host answers, and has no metrics of the GPU agent, which it had within the last seven days. When the agent "
-        "stops, its series end. Where it was taken out on purpose, the alert ends after seven days; silence it.",
+        "A host answers, but has no metrics of the GPU agent any more, although it had them within the last seven "
+        "days: the agent has stopped. If it was removed on purpose, silence the alert; it ends after seven days.",
         "{{ $labels.host }}: the GPU agent is silent",
         "The host answers (up is {{ $value }}), and gpu_probe_success has no series.",
         "See `systemctl status baremetal-gpu-agent` on the host, and run `gpuops up --tags agent` for it.",
@@ -300,8 +299,8 @@ ALERTS = (
         "GpuAgentStale",
         'time() - node_textfile_mtime_seconds{file=~".*baremetal_gpu[.]prom"} > 300',
         "ticket",
-        "The agent's file is there and nobody writes it, so that all numbers in it are old. An agent that was killed, "
-        "or a full disk, leaves it so.",
+        "The agent's file exists but is no longer written, so all numbers in it are old: the agent was killed, or the "
+        "disk is full.",
         "{{ $labels.host }}: the metrics of the GPU agent are old",
         "The agent's file was written {{ $value | humanizeDuration }} ago.",
         "See `systemctl status baremetal-gpu-agent` on the host, and whether its disk is full.",
@@ -311,12 +310,12 @@ ALERTS = (
         "GpuProbeFailing",
         "gpu_probe_success == 0",
         "ticket",
-        "The agent runs, and its looks at the GPUs fail: NVML gives no usable answer.",
+        "The agent runs, but its looks at the GPUs fail: NVML gives no usable answer.",
         "{{ $labels.host }}: the GPU agent cannot look at the GPUs",
         "gpu_probe_success is {{ $value }}; the last look that succeeded was "
         + looked_up("(time() - gpu_probe_last_success_timestamp_seconds{host=%q}) / 60", ("host",), "%.0f minutes ago")
         + ".",
-        "See the error with `gpu-agent status` on the host, and look into `sudo dmesg` for Xid and NVRM lines.",
+        "Run `gpu-agent status` on the host to see the error, and look for Xid and NVRM lines in `sudo dmesg`.",
         "10m",
     ),
     Alert(
@@ -335,7 +334,8 @@ ALERTS = (
         + " * on (host, minor) group_right (gpu, uuid) "
         "max by (scheduler, host, minor, job_id, user) (gpu_lease_info) < 0.01",
         "info",
-        "A job has had a GPU for two hours and has not used it. GPUs in MIG mode tell no utilisation and are left out.",
+        "A job has had a GPU for two hours and has not used it. GPUs in MIG mode report no utilisation and are left "
+        "out.",
         "{{ $labels.host }}: GPU {{ $labels.gpu }} is unused in job {{ $labels.job_id }} of {{ $labels.user }}",
         "It was busy for {{ $value | humanizePercentage }} of the time at most, within 15 minutes "
         "({{ $labels.scheduler }}, {{ $labels.uuid }}).",

@@ -13,23 +13,22 @@ ALERTS = (
         'label_replace(time() - max by (sender) (baremetal_gpu_log_store_written_timestamp_seconds) > 1800, "host", '
         '"$1", "sender", "(.+)")',
         "ticket",
-        "Nothing of a host's journal has reached the log host for half an hour. The host keeps what it cannot send, "
-        "until its spool is full.",
+        "No entry of a host's journal has reached the log host for half an hour. The host keeps unsent entries until "
+        "its spool is full.",
         "{{ $labels.host }}: its journal does not reach the log host",
         "The log host wrote its last entry {{ $value | humanizeDuration }} ago.",
-        "See `sudo journalctl -u systemd-journal-upload` on {{ $labels.host }}, and `sudo journalctl -t "
-        "baremetal_gpu_log` on "
-        "the log host, which names who was refused.",
+        "See `sudo journalctl -u systemd-journal-upload` on {{ $labels.host }}, and "
+        "`sudo journalctl -t baremetal_gpu_log` on the log host, which names refused senders.",
         "5m",
     ),
     Alert(
         "LogEntriesDropped",
         "increase(baremetal_gpu_log_sender_dropped_entries_total[1h]) > 0",
         "ticket",
-        "The spool of a host was full, and entries of its journal are lost that the log host has not got.",
+        "The spool of a host was full, so entries of its journal were dropped before they reached the log host.",
         "{{ $labels.host }}: entries of its journal were dropped",
         "About {{ $value | printf `%.0f` }} entries within an hour.",
-        "Mend the way to the log host, or give the spool more space by log_sender_spool; the journal of the host says "
-        "from which time on entries are missing.",
+        "Repair the connection to the log host, or give the spool more space with log_sender_spool. The journal of the "
+        "host shows since when entries are missing.",
     ),
 )

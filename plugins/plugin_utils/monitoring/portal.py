@@ -15,10 +15,10 @@ ALERTS = (
         "PortalHubDown",
         "portal_hub_up == 0",
         "page",
-        "The hub of the portal does not answer: nobody can log in or start a session. Sessions go on.",
+        "The hub of the portal does not answer: users cannot log in or start a session. Running sessions go on.",
         "{{ $labels.host }}: the hub of the portal does not answer",
         "portal_hub_up is {{ $value }}.",
-        "See `sudo journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, which says why it ended or does not "
+        "See `sudo journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, which says why the hub ended or does not "
         "answer.",
         "3m",
     ),
@@ -26,32 +26,32 @@ ALERTS = (
         "PortalProxyDown",
         "portal_proxy_up == 0",
         "page",
-        "The proxy of the portal does not answer: nobody reaches the page or a session. Sessions go on.",
+        "The proxy of the portal does not answer: users cannot reach the portal or their sessions. Running "
+        "sessions go on.",
         "{{ $labels.host }}: the proxy of the portal does not answer",
         "portal_proxy_up is {{ $value }}.",
-        "See `sudo journalctl -u baremetal-gpu-portal-proxy` on {{ $labels.host }}, and whether something else has its "
-        "port.",
+        "See `sudo journalctl -u baremetal-gpu-portal-proxy` on {{ $labels.host }}, and whether another program uses "
+        "its port.",
         "3m",
     ),
     Alert(
         "PortalStartsFail",
         f"{_FAILED} > 2 unless on (host) {_STARTED} > 0",
         "ticket",
-        "Sessions fail to start, and none has started within half an hour. What a user has asked for wrongly, or "
-        "cancelled, does not count.",
+        "Sessions fail to start, and none has started within half an hour. Invalid requests and cancelled starts do "
+        "not count.",
         "{{ $labels.host }}: sessions of the portal fail to start",
         "{{ $value | printf `%.0f` }} failed within half an hour, and none started.",
         "See `sudo journalctl -u baremetal-gpu-portal -u 'baremetal-gpu-portal-session@*'` on {{ $labels.host }}, "
-        "which "
-        "names what Slurm or the session said.",
+        "which has the errors of Slurm and of the session.",
         "5m",
     ),
     Alert(
         "PortalSessionsUnmeasured",
         'portal_sessions_unmeasured{reason="silent"} > 0',
         "ticket",
-        "Sessions do not tell whether they are used, so that they are never ended for being idle and keep their GPUs. "
-        "Their nodes lack the program that measures, or somebody has ended it.",
+        "Sessions do not report whether they are used, so they are never ended as idle and keep their GPUs. The "
+        "measuring program is missing on their nodes, or it was stopped.",
         "{{ $labels.host }}: sessions of the portal are not measured",
         "{{ $value }} of "
         + looked_up('portal_sessions{host=%q,state="run"}', ("host",), "%.0f")
@@ -61,12 +61,11 @@ ALERTS = (
         "15m",
     ),
     Alert(
-        "PortalTellsNothing",
+        "PortalMetricsOld",
         "time() - portal_told_timestamp_seconds > 300 and on (host) portal_hub_up == 1",
         "ticket",
-        "The hub answers and does not write down any more how it does, so that its numbers are old: its disk is full, "
-        "or it hangs in part.",
-        "{{ $labels.host }}: the numbers of the portal are old",
+        "The hub answers but no longer writes its metrics, so they are old: its disk is full, or a part of it hangs.",
+        "{{ $labels.host }}: the metrics of the portal are old",
         "They are {{ $value | humanizeDuration }} old.",
         "See `sudo journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, and whether its disk is full.",
         "5m",

@@ -20,9 +20,9 @@ ALERTS = (
         "sum(gpuops_reconciler_leader) == 0 "
         'or count(up{job="node",reconciler="yes"}) unless on () gpuops_reconciler_leader',
         "ticket",
-        "No reconciler leads, so no GPU is fenced and none comes back.",
-        "reconciler: none leads",
-        "gpuops_reconciler_leader is 0 everywhere or has no series.",
+        "There is no leading reconciler, so no GPU is fenced and none is returned to service.",
+        "reconciler: there is no leader",
+        "gpuops_reconciler_leader is 0 on all hosts, or has no series.",
         "See `systemctl status baremetal-gpu-reconciler` and `sudo gpuops-reconciler status` on its hosts, and on "
         "Mesos whether they reach ZooKeeper.",
         "5m",
@@ -31,7 +31,7 @@ ALERTS = (
         "ReconcilerFenceLong",
         _on_host(f"time() - max by (node, uuid, step) (gpuops_reconciler_fence_timestamp_seconds) > {2 * _DAY}"),
         "ticket",
-        "A fence has been in effect for more than two days: a repair that was forgotten, or jobs that do not end.",
+        "A fence has been in effect for more than two days: a repair was forgotten, or jobs do not end.",
         "{{ $labels.node }}: {{ with $labels.uuid }}{{ . }}{{ else }}the host{{ end }} has been fenced for days",
         "The fence is {{ $value | humanizeDuration }} old, at the step {{ $labels.step }}.",
         "Repair what `sudo gpuops-reconciler status` names on its host, then run "
@@ -41,19 +41,19 @@ ALERTS = (
         "ReconcilerBreakerHolds",
         "max(gpuops_reconciler_breaker_waiting_hosts) > 0",
         "page",
-        "So many hosts have fatal GPUs at the same time that the reconciler takes out no more of them. Jobs are "
-        "started on those that wait.",
+        "So many hosts have fatal GPUs at the same time that the reconciler takes no more of them out of service. Jobs "
+        "can still start on the hosts that wait.",
         "reconciler: the fleet breaker holds",
-        "{{ $value }} hosts wait to be taken out.",
+        "{{ $value }} hosts wait to be taken out of service.",
         "Find what the hosts in `sudo gpuops-reconciler status` have in common; "
-        "`sudo gpuops-reconciler clear --breaker` lets them be taken out.",
+        "`sudo gpuops-reconciler clear --breaker` lets it take them out of service.",
         "2m",
     ),
     Alert(
         "ReconcilerQuarantine",
         _on_host("max by (node, uuid) (gpuops_reconciler_quarantine_info) == 1"),
         "ticket",
-        "Repairs have not helped a GPU, and it stays out of use until an operator clears it.",
+        "Repairs did not fix a GPU. It stays out of service until an operator clears it.",
         "{{ $labels.node }}: {{ $labels.uuid }} is in quarantine",
         "gpuops_reconciler_quarantine_info is {{ $value }}.",
         "Have the GPU replaced, then run `sudo gpuops-reconciler clear {{ $labels.node }}:{{ $labels.uuid }}`.",
@@ -62,7 +62,8 @@ ALERTS = (
         "ReconcilerProblems",
         "max(gpuops_reconciler_problems) > 0",
         "ticket",
-        "The reconciler cannot do its work for a host: what the scheduler or ZooKeeper refuses, or malformed input.",
+        "The reconciler cannot do its work for a host: the scheduler or ZooKeeper refuses it, or its input is "
+        "malformed.",
         "reconciler: it has problems",
         "{{ $value }} problems have lasted for a quarter of an hour.",
         "Do what `sudo gpuops-reconciler status` says of each problem.",

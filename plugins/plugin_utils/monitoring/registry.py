@@ -15,27 +15,25 @@ ALERTS = (
         "RegistryFull",
         f"{_FREE} < baremetal_gpu_registry_min_free_bytes",
         "ticket",
-        "The registry has less free space than `registry_min_free`. Nobody can push an image; images can be pulled.",
-        "{{ $labels.host }}: the registry takes no images",
+        "The registry has less free space than `registry_min_free`. It refuses new images; pulling still works.",
+        "{{ $labels.host }}: the registry refuses new images",
         looked_up("baremetal_gpu_registry_free_bytes{host=%q} / 2^30", ("host",), "%.1f GiB")
-        + " are free, and "
+        + " are free; the minimum is "
         + looked_up("baremetal_gpu_registry_min_free_bytes{host=%q} / 2^30", ("host",), "%.1f GiB")
-        + " have to be.",
-        "Delete images that nobody needs with `skopeo delete docker://HOST:PORT/NAME:TAG`, run `sudo systemctl start "
-        "baremetal-gpu-registry-collect` "
-        "on {{ $labels.host }}, or enlarge the file system.",
+        + ".",
+        "Delete images that are not needed with `skopeo delete docker://HOST:PORT/NAME:TAG` and run "
+        "`sudo systemctl start baremetal-gpu-registry-collect` on {{ $labels.host }}, or enlarge the file system.",
         "5m",
     ),
     Alert(
         "RegistrySpaceNotFreed",
         f"time() - baremetal_gpu_registry_collected_timestamp_seconds > {3 * _DAY}",
         "ticket",
-        "What no image of the registry needs was not freed for three days, so the space of deleted images is not back.",
+        "For three days the registry has not freed the space of deleted images.",
         "{{ $labels.host }}: the registry does not free space",
         "The last time was {{ $value | humanizeDuration }} ago.",
-        "Read `sudo journalctl -u baremetal-gpu-registry-collect` on {{ $labels.host }}: it waits for a moment "
-        "without a "
-        "push, or says what it cannot read.",
+        "Read `sudo journalctl -u baremetal-gpu-registry-collect` on {{ $labels.host }}: it waits until no image is "
+        "being pushed, or says what it cannot read.",
         "5m",
     ),
 )

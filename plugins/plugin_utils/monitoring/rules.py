@@ -83,16 +83,16 @@ INHIBITIONS = (
             "BackupOld",
             "PortalStartsFail",
             "PortalSessionsUnmeasured",
-            "PortalTellsNothing",
+            "PortalMetricsOld",
         ),
         ("host",),
-        "what follows from a silent host",
+        "they follow from the silent host",
     ),
     Inhibition(
         "HostGpusFatal",
         ("GpuFatal", *_OF_GPUS, "GpuProbeFailing", "GpuProbeHung"),
         ("host",),
-        "a fault of the host is one of all its GPUs",
+        "a fault of the host affects all its GPUs",
     ),
     Inhibition(
         "GpuFatal", _OF_GPUS, ("host",), "the host needs a repair anyway, and its other GPUs may suffer from it"
@@ -101,7 +101,7 @@ INHIBITIONS = (
     Inhibition("GpuAgentStale", ("GpuProbeFailing", "GpuProbeHung", *_OF_GPUS), ("host",), "the numbers are old"),
     Inhibition("GpuProbeHung", ("GpuProbeFailing", "GpuHealthUnknown"), ("host",), "the hang is the cause"),
     Inhibition("GpuProbeFailing", ("GpuHealthUnknown",), ("host",), "without a look there is no verdict"),
-    Inhibition("GpuHealthUnknown", ("GpusFewerThanBefore",), ("host",), "what cannot be looked at may not be counted"),
+    Inhibition("GpuHealthUnknown", ("GpusFewerThanBefore",), ("host",), "a GPU that cannot be read may not be counted"),
     Inhibition("HostDiskFull", ("HostDiskFillsUp",), ("host", "device"), "it is full already"),
     Inhibition("CertificateExpiresNow", ("CertificateExpiresSoon",), ("host", "path"), "the more urgent of the two"),
     Inhibition("HostMetricsOld", ("HostMetricsFailing", "CertificateUnreadable"), ("host",), "the numbers are old"),

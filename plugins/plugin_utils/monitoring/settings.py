@@ -67,7 +67,7 @@ def listen_problems(variable: str, value: str, program: str, example: str) -> It
             variable,
             f"{program} has no login and does not encrypt, so it is to listen only on a loopback address",
             value,
-            f"set {example}; people come by SSH (ssh -L), or through an HTTPS server on the same host that asks for a "
+            f"set {example}; people use an SSH tunnel (ssh -L), or an HTTPS server on the same host that asks for a "
             "login",
         )
 
@@ -80,7 +80,7 @@ def link_problems(variable: str, value: str, example: str) -> Iterator[Problem]:
         yield Problem(
             "wrong_setting",
             variable,
-            "it is no URL that leads here from the machines of those who read messages",
+            "it is not a URL at which the readers of its messages reach this host",
             value[:200],
             f"give the whole address, such as {example}, or leave it empty",
         )
@@ -92,7 +92,7 @@ def duration_problems(variable: str, value: str) -> Iterator[Problem]:
         yield Problem(
             "wrong_setting",
             variable,
-            "it is no duration as Prometheus writes them",
+            "it is not a duration of Prometheus",
             value,
             "give a number and ms, s, m, h, d, w or y, such as 15s",
         )

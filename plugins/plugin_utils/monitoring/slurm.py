@@ -31,7 +31,7 @@ ALERTS = (
         "max(slurm_controller_up) == 0 "
         'or count(up{job="node",slurm_controller="yes"}) unless on () slurm_controller_up',
         "page",
-        "No slurmctld answers, on no host. Jobs that run go on; none starts or ends properly.",
+        "No slurmctld answers on any host. Running jobs go on, but no job starts or ends properly.",
         "slurm: no slurmctld answers",
         "slurm_controller_up is 0 on all hosts, or has no series.",
         "Run `sudo systemctl start slurmctld` on its host; `sudo journalctl -u slurmctld` says why it does not answer.",
@@ -41,20 +41,20 @@ ALERTS = (
         "SlurmDatabaseDown",
         "max(slurm_database_up) == 0",
         "ticket",
-        "slurmdbd does not answer. slurmctld keeps the records meanwhile, and loses them when its queue is full.",
+        "slurmdbd does not answer. slurmctld keeps the records until it does, and loses records once its queue is "
+        "full.",
         "slurm: slurmdbd does not answer",
         "slurm_database_up is {{ $value }}.",
         "Run `sudo systemctl start mariadb slurmdbd` on their host; `sudo journalctl -u mariadb -u slurmdbd` says why "
-        "they "
-        "ended.",
+        "they ended.",
         "10m",
     ),
     Alert(
         "SlurmMetricsOld",
         "time() - slurm_last_success_timestamp_seconds > 300 and on (host) slurm_controller_up == 1",
         "ticket",
-        "Nobody writes the file of Slurm's metrics any more, so that all numbers in it are old. A program that was "
-        "killed, or a full disk, leaves it so.",
+        "The file of Slurm's metrics is no longer written, so all numbers in it are old: the program was killed, or "
+        "the disk is full.",
         "{{ $labels.host }}: the metrics of Slurm are old",
         "They are {{ $value | humanizeDuration }} old.",
         "See `sudo journalctl -u baremetal-gpu-slurm-metrics` on {{ $labels.host }}, and whether its disk is full.",
@@ -68,16 +68,15 @@ ALERTS = (
         "energy does not count.",
         "{{ $labels.node }}: down for Slurm",
         _STATE,
-        "See `sudo journalctl -u slurmd` on {{ $labels.node }}; when it runs, `sudo scontrol update "
-        "nodename={{ $labels.node }} "
-        "state=resume`.",
+        "See `sudo journalctl -u slurmd` on {{ $labels.node }}; when slurmd runs, use "
+        "`sudo scontrol update nodename={{ $labels.node }} state=resume`.",
         "10m",
     ),
     Alert(
         "SlurmNodeDrainedLong",
         _nodes(_DRAINED),
         "ticket",
-        "A node has been drained for more than a day: a repair that was forgotten, or a restore.",
+        "A node has been drained for more than a day: its repair, or the restore after it, was forgotten.",
         "{{ $labels.node }}: drained for more than a day",
         _STATE,
         "Repair what the reason names, then run `gpuops restore {{ $labels.node }}`.",
@@ -87,8 +86,8 @@ ALERTS = (
         "SlurmHolderStuck",
         _host("max by (node, reason) (slurm_holder_stuck) == 1"),
         "ticket",
-        "The job that is to keep a bad GPU out of service does not start, such as for a limit of its account. The node "
-        "takes no jobs meanwhile, and its good GPUs are idle.",
+        "The job that must keep a bad GPU out of service does not start, for example because of a limit of its "
+        "account. Until it starts, the node takes no jobs and its good GPUs are idle.",
         "{{ $labels.node }}: a bad GPU cannot be taken out of service",
         "{{ $value }} job of the reconciler waits for {{ $labels.reason }}.",
         "Run `gpuops up --tags slurm`, which gives these jobs an account and a QOS that no limit reaches.",
@@ -103,7 +102,7 @@ ALERTS = (
         "Jobs can get a fatal GPU: the reconciler has not fenced it, and the health check of slurmd, which "
         "waits for 5 minutes, has not drained the node. The Prolog refuses each job that gets the GPU.",
         "{{ $labels.host }}: Slurm still gives a fatal GPU to jobs",
-        "{{ $value }} GPUs are fatal, which is more than are fenced, and the node takes jobs.",
+        "{{ $value }} GPUs are fatal, fewer are fenced, and the node takes jobs.",
         "Run `gpuops drain {{ $labels.host }}`; `sudo gpuops-reconciler status` on the controller says why the GPU is "
         "not fenced.",
         "7m",

@@ -97,7 +97,7 @@ def problems(hosts: Iterable[Host]) -> Iterator[Problem]:
     """What of a host cannot be a target or its labels."""
     for host in hosts:
         if not _ADDRESS.fullmatch(host.address):
-            cause = "its address is no name and no IP address"
+            cause = "its address is neither a name nor an IP address"
             yield Problem(
                 "wrong_address",
                 host.name,
@@ -106,12 +106,12 @@ def problems(hosts: Iterable[Host]) -> Iterator[Problem]:
                 "correct its ansible_host, or set node_exporter_address",
             )
         if not host.port:
-            cause = "its node_exporter_listen is no address with a port"
+            cause = "its node_exporter_listen is not an address with a port"
             yield Problem("wrong_address", host.name, cause, remedy="give one such as :9100")
         if isinstance(host.labels, Mapping):
             yield from _label_problems(host)
         else:
-            cause = "its prometheus_labels are no dict"
+            cause = "its prometheus_labels are not a dict"
             yield Problem("wrong_labels", host.name, cause, str(host.labels)[:200], "give names and values")
 
 

@@ -21,7 +21,7 @@ def directory_problems(variable: str, path: str) -> Iterator[Problem]:
         yield Problem(
             "wrong_setting",
             variable,
-            "it is no absolute path of letters, digits, dots, hyphens and underscores",
+            "it is not an absolute path of letters, digits, dots, hyphens and underscores",
             path,
             "give the directory of the textfile collector, such as /var/lib/prometheus/node-exporter",
         )

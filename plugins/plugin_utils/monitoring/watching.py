@@ -12,19 +12,19 @@ ALERTS = (
         "Watchdog",
         "vector(1)",
         "info",
-        "This alert always fires. Send it to a receiver outside of the site that calls somebody when it stays away: "
-        "then Prometheus, Alertmanager or the way out is broken.",
+        "This alert always fires. Send it to a receiver outside of the site that calls you when it stops arriving: "
+        "then Prometheus, Alertmanager or the internet access of the site is broken.",
         "monitoring: it works",
         "The value is always {{ $value }}.",
-        "Nothing; act when this alert stays away.",
+        "Nothing. Act when this alert stops arriving.",
     ),
     Alert(
         "TargetDown",
         # In Ceph 18.2 a mgr on standby does not listen.
         'up{job!~"node|ceph"} == 0',
         "ticket",
-        "A program that Prometheus scrapes does not answer. Hosts themselves are HostSilent, and the mgrs of Ceph are "
-        "CephSilent, because one on standby may not answer.",
+        "A program that Prometheus scrapes does not answer. For hosts there is HostSilent. For the mgrs of Ceph, of "
+        "which one on standby may not answer, there is CephSilent.",
         "{{ $labels.host }}: {{ $labels.job }} does not answer Prometheus",
         "up of {{ $labels.instance }} is {{ $value }}.",
         "See whether the program runs on {{ $labels.host }}, and whether its port can be reached from Prometheus.",
@@ -34,7 +34,7 @@ ALERTS = (
         "TextfileUnreadable",
         "node_textfile_scrape_error == 1",
         "ticket",
-        "node_exporter cannot read a file of metrics, so that the metrics in it are missing.",
+        "node_exporter cannot read a file of metrics, so the metrics in it are missing.",
         "{{ $labels.host }}: node_exporter cannot read a file of metrics",
         "node_textfile_scrape_error is {{ $value }}.",
         "See `sudo journalctl -u prometheus-node-exporter` on {{ $labels.host }}, which names the file.",
@@ -77,7 +77,7 @@ ALERTS = (
         "page",
         "Prometheus cannot hand its alerts to any Alertmanager.",
         "{{ $labels.host }}: alerts do not reach Alertmanager",
-        "{{ $value | humanize }} alerts are dropped in a second.",
+        "{{ $value | humanize }} alerts per second are dropped.",
         "Run `sudo systemctl start prometheus-alertmanager`, and see whether Prometheus reaches its port.",
         "5m",
     ),
@@ -85,9 +85,9 @@ ALERTS = (
         "NotificationsFailing",
         "rate(alertmanager_notifications_failed_total[5m]) > 0",
         "page",
-        "Alertmanager cannot deliver notifications. Other ways than the one that fails may still deliver this one.",
+        "Alertmanager cannot deliver notifications to a receiver. This alert may still arrive through another one.",
         "{{ $labels.host }}: notifications by {{ $labels.integration }} fail",
-        "{{ $value | humanize }} notifications fail in a second.",
+        "{{ $value | humanize }} notifications per second fail.",
         "See `sudo journalctl -u prometheus-alertmanager` on {{ $labels.host }}, and whether the receiver can be "
         "reached.",
         "10m",

@@ -19,12 +19,11 @@ ALERTS = (
         "ZookeeperServerMissing",
         f"{_SERVING} < {_SERVERS}",
         "ticket",
-        "A server of the ensemble does not serve. The others go on while they are more than half.",
+        "A server of the ensemble does not serve. The others go on as long as they are more than half.",
         "zookeeper: only {{ $value }} servers serve",
         _EVIDENCE + "{{ range query `zookeeper_serving == 0` | sortByLabel `host` }} Not {{ .Labels.host }}.{{ end }}",
         "Run `sudo systemctl start zookeeper` on the hosts that do not serve; `sudo journalctl -u zookeeper` says why "
-        "it "
-        "ended.",
+        "it ended.",
         "5m",
     ),
     Alert(
@@ -34,8 +33,8 @@ ALERTS = (
         "The ensemble has no quorum: Mesos has no leader, and the reconciler does nothing.",
         "zookeeper: the quorum is lost",
         _EVIDENCE,
-        "Run `sudo systemctl start zookeeper` on more than half of its hosts, and see whether "
-        "they reach each other on port 2888 and 3888.",
+        "Run `sudo systemctl start zookeeper` on more than half of its hosts, and check that they reach each other on "
+        "ports 2888 and 3888.",
         "1m",
     ),
 )

@@ -79,7 +79,7 @@ def parse(text: str, path: str = FILE) -> Ledger:
             content.get("last", LAST),
         )
         if not all(_is_number(one) for one in (found.first, found.last)) or found.first > found.last:
-            raise ValueError("first and last are no range of numbers")
+            raise ValueError("first and last are not a range of numbers")
     except (ValueError, RecursionError) as wrong:
         raise Refused(
             f"{path} cannot be read: {wrong}",
@@ -97,7 +97,7 @@ def _is_number(value: Any) -> bool:
 def _numbers(content: Mapping[str, Any], kind: str) -> dict[str, int]:
     rows = content.get(kind, {})
     if not isinstance(rows, dict) or not all(map(_is_number, rows.values())):
-        raise ValueError(f"{kind} is no mapping of names to numbers")
+        raise ValueError(f"{kind} is not a mapping of names to numbers")
     if len(set(rows.values())) < len(rows):
         raise ValueError(f"{kind} has a number twice")
     return rows

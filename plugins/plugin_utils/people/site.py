@@ -128,14 +128,14 @@ def _wrong(code: str, subject: object, cause: str, remedy: str, evidence: object
 def _wrong_rows(rows: Any, variable: str) -> Iterator[Problem]:
     kind, keys = ("user", USER_KEYS) if variable == "cluster_users" else ("group", GROUP_KEYS)
     if not isinstance(rows, Sequence) or isinstance(rows, str):
-        yield _wrong("wrong_list", variable, f"{variable} is no list", f"write `{variable}: []`")
+        yield _wrong("wrong_list", variable, f"{variable} is not a list", f"write `{variable}: []`")
         return
     seen: set[str] = set()
     for row in rows:
         name = row.get("name") if isinstance(row, Mapping) else None
         if not isinstance(name, str) or not NAME.fullmatch(name):
             cause = f"{variable} has {one_line(repr(name or row), 80)} as the name of a {kind}"
-            remedy = "give 32 small letters, digits, '_', '.' and '-' at most, with a letter first"
+            remedy = "give at most 32 lower-case letters, digits, '_', '.' and '-', with a letter first"
             yield _wrong("bad_name", variable, cause, remedy)
             continue
         if SYSTEM_NAME.fullmatch(name):
@@ -161,7 +161,7 @@ def _wrong_rows(rows: Any, variable: str) -> Iterator[Problem]:
                 cause = f"the {kind} {name} has the {key} {one_line(repr(number), 40)}"
                 yield _wrong("bad_number", name, cause, f"give a number from {LEAST} on, or none")
         if not isinstance(row.get("limits") or {}, Mapping):
-            yield _wrong("bad_limits", name, f"the limits of the {kind} {name} are no mapping", "give {MaxJobs: 4}")
+            yield _wrong("bad_limits", name, f"the limits of the {kind} {name} are not a mapping", "give {MaxJobs: 4}")
 
 
 def _wrong_groups(groups: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
@@ -191,7 +191,7 @@ def _wrong_users(users: Sequence[Mapping[str, Any]], groups: set[str]) -> Iterat
         for key in ("groups", "ssh_keys"):
             given = row.get(key) or []
             if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(x, str) for x in given):
-                yield _wrong("bad_value", name, f"{key} of {name} is no list of texts", f"write `{key}: []`")
+                yield _wrong("bad_value", name, f"{key} of {name} is not a list of texts", f"write `{key}: []`")
                 break
         else:
             yield from _wrong_lists(row, groups)
@@ -206,7 +206,7 @@ def _wrong_lists(row: Mapping[str, Any], groups: set[str]) -> Iterator[Problem]:
             yield _wrong("unknown_group", name, cause, f"add `- name: {one_line(group, 40)}` to cluster_groups")
     for number, key in enumerate(row.get("ssh_keys") or [], 1):
         if not KEY.fullmatch(key.strip()):
-            cause = f"key {number} of {name} is no public key without options"
+            cause = f"key {number} of {name} is not a public key without options"
             remedy = "give a line of a file such as ~/.ssh/id_ed25519.pub"
             yield _wrong("bad_key", name, cause, remedy, key[:40])
 

@@ -36,7 +36,7 @@ def _number(app: dict[str, Any], key: str) -> float:
 def request(app: Any) -> tuple[Request, int]:
     """(what an instance of the app needs, how many instances). Raises BrokenApp."""
     if not isinstance(app, dict) or not isinstance(app.get("id"), str):
-        raise BrokenApp("it is no app: a JSON object with an id is expected")
+        raise BrokenApp("it is not an app: a JSON object with an id is expected")
     gpus, instances = _number(app, "gpus"), _number(app, "instances")
     for key, value in (("gpus", gpus), ("instances", instances)):
         if value != int(value):

@@ -53,7 +53,7 @@ def _scores(rows: Any, gpus: int, name: str) -> placement_links.Scores | None:
         or not all(isinstance(row, list) and len(row) == gpus for row in rows)
         or not all(value is None or isinstance(value, int) for row in rows for value in row)
     ):
-        raise BrokenNodes(f"{name}: the scores are no table of {gpus} by {gpus} whole numbers or nulls")
+        raise BrokenNodes(f"{name}: the scores are not a table of {gpus} by {gpus} whole numbers or nulls")
     return placement_links.matrix(rows)
 
 
@@ -185,7 +185,7 @@ def from_description(rows: Any, allow_unknown: bool = False) -> tuple[list[Node]
     milli}, with the indices of its GPUs. `scores` and `tasks` are optional. Raises BrokenNodes.
     """
     if not isinstance(rows, list) or not all(isinstance(row, dict) and row.get("name") for row in rows):
-        raise BrokenNodes("nodes are no list of mappings with a name each")
+        raise BrokenNodes("nodes are not a list of mappings with a name each")
     names = Counter(row["name"] for row in rows)
     for name, count in names.items():
         if count > 1:
@@ -220,7 +220,7 @@ def _mappings(row: dict[str, Any], key: str, name: str) -> list[dict[str, Any]]:
 def _described_gpu(name: str, gpu: dict[str, Any], allow_unknown: bool) -> Gpu:
     index, memory = gpu.get("index"), gpu.get("memory_mib")
     if not isinstance(index, int) or isinstance(index, bool):
-        raise BrokenNodes(f"{name}: a GPU has the index {index!r}, which is no whole number")
+        raise BrokenNodes(f"{name}: a GPU has the index {index!r}, which is not a whole number")
     verdict = gpu.get("verdict", "ok")
     if verdict not in VERDICTS:
         raise BrokenNodes(f"{name}: GPU {index} has the verdict {verdict!r}; there are {', '.join(VERDICTS)}")

@@ -465,7 +465,7 @@ def _state_problems(
         yield Problem(
             "bad_path",
             "slurm_common_state_directory",
-            "the state directory is no absolute path of letters, digits, dots, hyphens, underscores and plus signs",
+            "the state directory is not an absolute path of letters, digits, dots, hyphens, underscores and plus signs",
             directory,
             "choose another",
         )

@@ -51,7 +51,7 @@ function lease(row, site) {
   const since = row.since ? [" for ", span(Math.max(0, site.now - row.since)), ", since ", moment(row.since, site.now)] : [];
   const until = row.until ? [", until ", moment(row.until, site.now), " at the latest"] : [];
   return h("li", { class: row.user === site.me ? "mine" : null },
-    h("strong", null, row.user || "somebody"), row.user === site.me ? " (you)" : "", ": ",
+    h("strong", null, row.user || "another user"), row.user === site.me ? " (you)" : "", ": ",
     count(row.gpus, "GPU"), ", ", row.what, " ", h("span", { class: "soft" }, "(" + row.job + ")"), since, until);
 }
 
@@ -77,7 +77,7 @@ function tile(gpu, row, site) {
     (gpu.reasons || []).length ? h("p", { class: "bad" }, gpu.reasons.join(", ")) : null,
     gpu.user ? h("p", null, h("strong", null, gpu.user + (gpu.user === site.me ? " (you)" : "")),
       gpu.since ? [" since ", moment(gpu.since, site.now)] : "", gpu.until ? [" until ", moment(gpu.until, site.now)] : "")
-      : h("p", { class: isEmpty ? "free" : "soft" }, isEmpty ? "free" : "nobody has it"));
+      : h("p", { class: isEmpty ? "free" : "soft" }, isEmpty ? "free" : "not in use"));
 }
 
 const words = row => [row.name, row.user, row.what, row.job, row.why, ...(row.models || []), ...(row.tiles || []).flatMap(one => [one.model, one.verdict, ...(one.reasons || [])]),

@@ -279,11 +279,11 @@ def group(bench: Bench, **hosts):
 def test_wrong_options_are_refused_before_anything_runs(bench):
     group(bench, n1=HERE)
     for words, told in (
-        (("--stages", "node,moon"), "moon is no stage; the stages are node, gpu, network, storage, sched"),
+        (("--stages", "node,moon"), "moon is not a stage; the stages are node, gpu, network, storage, sched"),
         (("--resume",), "there is no acceptance to go on with"),
         (("--resume", "--short"), "leave --resume or --short out"),
         (("--limit", "nobody"), "nobody"),
-        (("--sign-key", "nowhere"), "nowhere is no file"),
+        (("--sign-key", "nowhere"), "nowhere is not a file"),
     ):
         done = bench.call("accept", *words)
         assert (done.returncode, told in done.stderr) == (64, True), done.stderr

@@ -135,7 +135,7 @@ def test_what_stands_against_a_restore_is_told_before_anything_changes(site: Ben
         (["x.tar"], "--host"),
         (["x.tar", "--host", "nobody"], "nobody"),
         (["x.tar", "--host", "head1"], "x.tar"),
-        (["bad.tar", "--host", "head1"], "no whole archive"),
+        (["bad.tar", "--host", "head1"], "not a complete archive"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(site: Bench, words: list[str], told: str) -> None:

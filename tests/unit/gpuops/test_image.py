@@ -256,7 +256,7 @@ def test_the_registry_is_the_one_of_the_inventory(site: Site) -> None:
     [
         ({"registry_name": "{{ x }}"}, "write the value itself"),
         ({"registry_name": "a b"}, "give it as HOST:PORT"),
-        ({"registry_operator": "../x"}, "is no user"),
+        ({"registry_operator": "../x"}, "is not a user"),
     ],
 )
 def test_a_registry_that_cannot_be_used_is_refused(site: Site, variables: dict[str, Any], told: str) -> None:
@@ -357,13 +357,13 @@ def test_an_image_of_a_session_has_one_layer_more_and_the_settings_of_the_one_be
 @pytest.mark.parametrize("change", [{"digest": DIGEST}, {"diff_id": DIGEST}])
 def test_a_layer_that_is_not_what_its_host_says_is_refused(tmp_path: Path, change: dict[str, str]) -> None:
     path, told = layer(tmp_path)
-    with pytest.raises(Refused, match="is not what it says"):
+    with pytest.raises(Refused, match="does not match its own checksums"):
         saved.layer(path, {**told, **change})
 
 
 def test_what_is_no_layer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "layer").write_bytes(b"no gzip")
-    with pytest.raises(Refused, match="is no layer"):
+    with pytest.raises(Refused, match="is not a layer"):
         saved.layer(tmp_path / "layer", {})
 
 
@@ -371,7 +371,7 @@ def test_what_is_no_layer_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_image_of_a_user_is_refused(site: Site, image: str) -> None:
     done = CliRunner().invoke(app, ["image", "restore", "-i", str(site.inventory), "--", image, "reg1"])
     assert done.exit_code != 0
-    assert "is no image of a user" in str(done.exception) + done.output
+    assert "is not the name of a user's image" in str(done.exception) + done.output
 
 
 def test_a_user_without_a_password_beside_the_inventory_is_refused(site: Site) -> None:

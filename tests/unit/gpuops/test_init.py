@@ -118,7 +118,7 @@ def test_nobody_is_watched_where_no_host_is_to_do_it(bench, make):
 def test_another_host_can_watch_and_one_that_is_not_there_cannot(bench, make):
     done = make(*SITE, "--offline", "--monitoring", "ctl9")
     assert done.returncode == 64
-    assert "monitoring is 'ctl9', which is no host of the site" in done.stderr
+    assert "monitoring is 'ctl9', which is not a host of the site" in done.stderr
     assert make(*SITE, "--offline", "--monitoring", "cpu1").returncode == 0
     assert listed(bench)["log_hosts"]["hosts"] == ["cpu1"]
 
@@ -277,11 +277,11 @@ def test_one_host_is_a_cluster_with_its_own_homes():
         ({"homes": "cephfs"}, "no host has disks for it; give --storage, or --homes nfs"),
         ({"homes": "local", "portal": "192.0.2.12"}, "both need the same homes"),
         ({"scheduler": "none", "portal": "192.0.2.12"}, "portal needs a scheduler"),
-        ({"portal": "192.0.2.99"}, "portal is '192.0.2.99', which is no host of the site"),
-        ({"domain": "Example.org"}, "domain is 'Example.org'; write one in small letters"),
-        ({"users": ["Alice"]}, "cluster_users has 'Alice' as the name of a user; give 32 small letters"),
+        ({"portal": "192.0.2.99"}, "portal is '192.0.2.99', which is not a host of the site"),
+        ({"domain": "Example.org"}, "domain is 'Example.org'; write one in lower case"),
+        ({"users": ["Alice"]}, "cluster_users has 'Alice' as the name of a user; give at most 32 lower-case letters"),
         ({"users": ["alice", {"name": "alice"}]}, "has the user alice twice"),
-        ({"users": [{"name": "alice", "ssh_keys": ["a\nb"]}]}, "key 1 of alice is no public key without options"),
+        ({"users": [{"name": "alice", "ssh_keys": ["a\nb"]}]}, "key 1 of alice is not a public key without options"),
         (
             {"users": [{"name": "alice", "colour": "red"}]},
             "the user alice has unknown keys: colour; keys of a user are name, uid",
@@ -323,7 +323,7 @@ def test_mesos_with_its_sources_has_masters_agents_and_marathon():
         ("u.yml", "cluster_users: [{name: bob, home_size: 10G}]", [{"name": "bob", "home_size": "10G"}]),
         ("u.csv", "name,colour\nalice,red\n", "has the columns name, colour"),
         ("u.csv", "name,mail\nalice,a,b\n", "line 2 of u.csv has not 2 columns"),
-        ("u.yml", "a: [", "is no YAML"),
+        ("u.yml", "a: [", "is not valid YAML"),
         ("nowhere.csv", None, "nowhere.csv cannot be read"),
     ],
 )

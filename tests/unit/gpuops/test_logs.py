@@ -285,7 +285,7 @@ def test_nothing_found_is_said(site: Bench) -> None:
         (["--host", "nobody"], "nobody"),
         (["--lines", "9999"], "--lines"),
         (["--since", "$(id)"], "--since"),
-        (["--unit", "--file=/etc/shadow"], "no name of a unit"),
+        (["--unit", "--file=/etc/shadow"], "not the name of a unit"),
     ],
 )
 def test_wrong_words_ask_nothing(site: Bench, words: list[str], why: str) -> None:

@@ -61,8 +61,8 @@ def test_a_host_comes_into_all_groups_of_another_and_leaves_no_trace() -> None:
         (("gpu2", "192.0.2.33", "gpu1"), "has gpu2 already"),
         (("gpu3", "192.0.2.31", "gpu1"), "is the address of gpu1"),
         (("gpu3", "192.0.2.33", "gpu7"), "has no host gpu7"),
-        (("gpu3: {", "192.0.2.33", "gpu1"), "is no name with an address"),
-        (("gpu3", "192.0.2.33\nx: y", "gpu1"), "is no name with an address"),
+        (("gpu3: {", "192.0.2.33", "gpu1"), "is not a name with an address"),
+        (("gpu3", "192.0.2.33\nx: y", "gpu1"), "is not a name with an address"),
     ],
 )
 def test_a_wrong_host_is_refused(words: tuple[str, str, str], why: str) -> None:

@@ -206,7 +206,7 @@ REFUSED = {
         "scheduler",
         {"mesos_masters": 2},
         {},
-        "2 masters (host0, host1) are no better than 1",
+        "2 masters (host0, host1) are not better than 1",
     ),
     "a name of a cluster": (
         "slurm",

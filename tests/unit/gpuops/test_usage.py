@@ -278,9 +278,9 @@ def test_values_that_are_none_are_left_out(prometheus: Prometheus) -> None:
         (400, rb'{"status": "error", "error": "bad \u001b query"}', "refuses the query: 400 bad"),
         (503, b"away", "refuses the query: 503"),
         (302, b"", "refuses the query: 302"),
-        (200, b"<html>", "is no Prometheus"),
-        (200, b'{"status": "success", "data": {"resultType": "matrix"}}', "is no Prometheus"),
-        (200, b"[" * 100000, "is no Prometheus"),
+        (200, b"<html>", "is not Prometheus"),
+        (200, b'{"status": "success", "data": {"resultType": "matrix"}}', "is not Prometheus"),
+        (200, b"[" * 100000, "is not Prometheus"),
     ],
 )
 def test_an_answer_that_is_none_says_why(prometheus: Prometheus, status: int, content: bytes, why: str) -> None:
@@ -319,8 +319,8 @@ def test_the_schema_is_printed(bench: Bench) -> None:
     ("words", "why"),
     [
         ([], "give the first day with --since"),
-        (["--since", "yesterday"], "--since yesterday is no day"),
-        (["--since", "2026-11-01", "--until", "2026-11-31"], "--until 2026-11-31 is no day"),
+        (["--since", "yesterday"], "--since yesterday is not a valid day"),
+        (["--since", "2026-11-01", "--until", "2026-11-31"], "--until 2026-11-31 is not a valid day"),
         (["--since", "2026-11-01", "--prometheus", "mon1"], "must be like http://mon1:9090"),
         (["--since", "2026-11-01"], "has no hosts in the group slurm_controllers"),
     ],

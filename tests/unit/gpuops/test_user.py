@@ -251,7 +251,7 @@ def test_a_course_comes_from_a_file(people: Bench) -> None:
         ("name,mail\nalice\n", "line 2 of"),
         ("name,mail\nalice,a@example.org,x\n", "line 2 of"),
         ("name\nalice\nalice\n", "has alice twice"),
-        ("name,key\nalice,hello\n", "key 1 of alice is no public key"),
+        ("name,key\nalice,hello\n", "key 1 of alice is not a public key"),
         ("name\n$(reboot)\n", "as the name of a user"),
     ],
 )

@@ -36,7 +36,7 @@ class Helper:
         if do == self.hangs:
             await asyncio.Event().wait()
         if do == self.refuses:
-            raise Refused("Slurm has no accounting, so nobody knows who had which GPUs")
+            raise Refused("Slurm has no accounting, so it is unknown who had which GPUs")
         return {"answers": True, "used": 42 * GIB, "quota": 50 * GIB, "gpu_seconds": 7200, "jobs": 2}
 
 

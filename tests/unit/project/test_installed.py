@@ -166,7 +166,7 @@ ANSWERS = {
     "node": ("node add node2 192.0.2.9 --like none -i {inventory}", "has no hosts.yml"),
     "user": ("user list -i {inventory}", "there are no users"),
     "backup": ("backup -i {inventory} --list", "has no archives"),
-    "restore-head": ("restore-head {file} -i {inventory} --host node1", "is no whole archive"),
+    "restore-head": ("restore-head {file} -i {inventory} --host node1", "is not a complete archive"),
 }
 
 

@@ -190,7 +190,7 @@ def test_in_a_full_home_a_session_in_an_image_says_what_it_needs(portal: Portal)
         60,
         "nobody tells why",
     )
-    assert "To do: start one in an environment that is no image" in page
+    assert "To do: start one in an environment that is not an image" in page
     (home(portal, "full") / "more").unlink()
 
 
@@ -244,7 +244,10 @@ def test_an_environment_of_the_home_is_saved_with_a_button_and_the_page_shows_ho
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("notes", "is no lock of an environment. To do: move it away, or give another name"), ("../x", "give a name of")],
+    [
+        ("notes", "is not the lock of an environment. To do: move it away, or give another name"),
+        ("../x", "give a name of"),
+    ],
 )
 def test_a_file_that_is_no_lock_stays_and_the_reason_is_told(
     portal: Portal, session: dict, alice: Browser, name: str, reason: str

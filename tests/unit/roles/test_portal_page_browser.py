@@ -123,9 +123,9 @@ def test_it_shows_who_has_what_since_when_and_who_waits(look: Callable[..., Any]
     assert re.search(r"gpu1 a100 2 of 4 .* alice \(you\) ?: 2 GPUs, session \(7\) for 1 h 30 min, since", text)
     does = "NVIDIA A100-SXM4-80GB 87 % 12.0 of 80 GiB 63 \u00b0C"
     assert re.search(rf"GPU 0 ok {does} alice \(you\) since .* until .* GPU 2 ok {does} free", text)
-    assert f"GPU 3 fatal {does} xid_79, pcie_width nobody has it" in text
+    assert f"GPU 3 fatal {does} xid_79, pcie_width not in use" in text
     assert "A GPU bob since" in text
-    assert "A GPU out of service nobody has it A GPU free" in text
+    assert "A GPU out of service not in use A GPU free" in text
     assert "bob : 3 GPUs" in text
     assert "for 2 days" in text
     assert "Takes no jobs: the reconciler drained it: GPU 3 has memory errors" in text

@@ -39,7 +39,7 @@ def test_nodes_of_slurm_are_drained_there_and_one_that_is_none_yet_keeps_no_run(
     told = enter(tmp_path, "converge", "drain", "--check")
     assert "included: baremetal.gpu.slurm_operator for n1 =>" in told
     assert "slurm_operator for n2" not in told
-    assert "n1 is no node of Slurm" in told
+    assert "n1 is not a node of Slurm" in told
     told = enter(tmp_path, "slurm_operator", "restore", "--limit", "n1")
     assert "changed=0" in told
 
@@ -56,4 +56,4 @@ def test_the_second_controller_is_asked_where_the_first_cannot_be_reached(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     told = enter(tmp_path, "slurm_operator", "drain", "--check", "--limit", "n1")
     assert "n1 -> c2" in told
-    assert "n1 is no node of Slurm" in told
+    assert "n1 is not a node of Slurm" in told

@@ -69,9 +69,9 @@ def test_a_checkpoint_of_a_step_is_found_where_it_is_whole_and_nowhere_else(stor
         (lambda path, state: state.write_bytes(state.read_bytes()[:-1]), "has 8 bytes, and 9 were written"),
         (lambda path, state: state.write_bytes(b"x" * 9), "has another SHA-256"),
         (lambda path, state: state.unlink(), "is not there"),
-        (lambda path, state: path.write_text(""), "it is no JSON of a checkpoint"),
-        (lambda path, state: path.write_text("[" * 100_000), "it is no JSON of a checkpoint"),
-        (lambda path, state: path.write_text("{}"), "it is no JSON of a checkpoint"),
+        (lambda path, state: path.write_text(""), "it is not the JSON of a checkpoint"),
+        (lambda path, state: path.write_text("[" * 100_000), "it is not the JSON of a checkpoint"),
+        (lambda path, state: path.write_text("{}"), "it is not the JSON of a checkpoint"),
         (lambda path, state: path.write_text(path.read_text().replace(state.name, "../x.pt")), "another checkpoint"),
     ],
 )

@@ -34,7 +34,7 @@ def plan(found: Mapping[str, Any], names: Sequence[str], fewer: bool) -> list[St
     if len(serving) * 2 <= len(left):
         raise Refused(
             f"of the monitors that would be left ({', '.join(left) or 'none'}) {len(serving)} are in the quorum, which "
-            "is no majority, so the cluster would stop. Nothing was changed",
+            "is not a majority, so the cluster would stop. Nothing was changed",
             "bring the others back first",
         )
     if len(left) < FEWEST and not fewer:

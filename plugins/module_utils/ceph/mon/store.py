@@ -74,7 +74,9 @@ def _must(run: Run, argv: list[str]) -> None:
     rc, stdout, stderr = run(argv, None, 120)
     if rc != 0:
         output = " / ".join((stderr or stdout).strip().splitlines()[-3:])
-        raise Refused(f"'{argv[0]}' ended with {rc}: {output}", "mend what it names, then run again", evidence=output)
+        raise Refused(
+            f"'{argv[0]}' ended with {rc}: {output}", "correct what it names, then run again", evidence=output
+        )
 
 
 def is_complete(status: Mapping[str, Any] | None, expected: Iterable[str]) -> bool:
@@ -137,7 +139,7 @@ def diagnose(
         if resolved and address and address not in resolved and not all(ip.startswith("127.") for ip in resolved):
             listed = ", ".join(resolved)
             cause = f"{host} resolves to {listed} here, its monitor has {address}"
-            problems.append(_problem(host, cause, listed, "mend DNS or hosts"))
+            problems.append(_problem(host, cause, listed, "correct DNS or /etc/hosts"))
     if abs(clock_offset_s) > CLOCK_TOLERANCE_S:
         cause = f"the clock differs by {clock_offset_s:+.0f} s from the controller's"
         problems.append(_problem(name, cause, f"{clock_offset_s:+.0f} s", "let a time service set the clocks"))

@@ -152,7 +152,7 @@ class Osds:
         """Do what was judged; what was (or would be) done, and the number of the OSD if it has one."""
         if verdict["action"] == ceph_devices.PREPARE:
             wiped = ["it"] if verdict["wipe"] else []
-            undone = ["take away what the cut run left"] if verdict["undo"] else []
+            undone = ["remove what the interrupted run left"] if verdict["undo"] else []
             steps = [*undone, *(f"wipe {name}" for name in (*wiped, *verdict["also_wipe"])), "make an OSD on it"]
             if dry:
                 return steps, None

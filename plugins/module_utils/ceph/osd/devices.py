@@ -57,7 +57,7 @@ def look(path: str, run: Run, sys_block: str = SYS_BLOCK, proc: str = "/proc") -
         found["error"] = f"there is no such device ({wrong.strerror})"
         return found
     if not stat.S_ISBLK(status.st_mode):
-        found["error"] = "it is no block device"
+        found["error"] = "it is not a block device"
         return found
     found["users"] = users_of(found["real"], status.st_rdev, sys_block, proc)
     try:
@@ -236,7 +236,7 @@ def judge(
     if holds and not wipe:
         return _refused(
             f"it holds {holds}",
-            f"take it out of ceph_osd_devices, or, if nobody needs what is on it, list {found['path']} in "
+            f"remove it from ceph_osd_devices, or, if its data is not needed, list {found['path']} in "
             "ceph_osd_wipe of this host",
         )
     return _prepared(f"it held {holds} and is listed for wiping" if holds else "it is empty", wipe=bool(holds))
@@ -258,7 +258,7 @@ def judge_part(found: Mapping[str, Any], wipe: bool = False, undo: bool = False)
     holds = f"a part of the OSD {found['label']['osd_uuid']}" if found["label"] else _holds(found, "")
     if holds and not wipe:
         return _refused(
-            f"it holds {holds}", "give an empty one, or, if nobody needs what is on it, list it in ceph_osd_wipe too"
+            f"it holds {holds}", "give an empty one, or, if its data is not needed, list it in ceph_osd_wipe too"
         )
     return _prepared(holds or "it is empty", wipe=bool(holds))
 

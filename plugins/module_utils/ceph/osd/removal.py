@@ -110,7 +110,7 @@ def problems(found: Mapping[str, Any], numbers: Sequence[int]) -> list[Problem]:
             _problem(
                 f"what is stored, {shown(used << 10)}, would fill the {shown(room << 10)} that are left beyond "
                 f"{found['nearfull']:.0%}",
-                "add OSDs first, or remove what nobody needs",
+                "add OSDs first, or remove data that is not needed",
             )
         )
     return wrong

@@ -157,7 +157,7 @@ class Store:
             row = json.loads((self.directory / f"{step:012d}.json").read_text(encoding="utf-8"))
             name, size, digest, settings = (row[key] for key in ("state", "bytes", "sha256", "settings"))
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise Torn("it is no JSON of a checkpoint") from None
+            raise Torn("it is not the JSON of a checkpoint") from None
         if row["step"] != step or not isinstance(name, str) or not STATE.fullmatch(name):
             raise Torn("it is that of another checkpoint")
         if not isinstance(settings, dict):
@@ -182,7 +182,7 @@ class Store:
             if owner != self.owner:
                 raise Taken(f"{self.directory} now belongs to {owner[:100]!r}, and this is {self.owner!r}")
             return
-        raise Taken(f"{self.directory} is not there any more, or nobody's")
+        raise Taken(f"{self.directory} is no longer there, or has no owner")
 
     def _prune(self, step: int, state: str) -> None:
         """Newer ones, which were torn, are replaced when their steps are done again."""

@@ -58,4 +58,4 @@ def test_a_role_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) ->
         ANSIBLE_PYTHON_INTERPRETER=sys.executable,
     )
     assert done.returncode != 0
-    assert "zoo is no role of this collection" in done.stdout + done.stderr
+    assert "zoo is not a role of this collection" in done.stdout + done.stderr

@@ -101,7 +101,7 @@ def test_a_user_is_closed_opened_again_and_removed(etc: Etc) -> None:
     etc.ask([ALICE], [PHYSICS])
     etc.run("usermod", "--password", "$6$hash", "alice")
     told = etc.ask([{**ALICE, "state": "closed"}], [PHYSICS])
-    assert told["plan"] == ["take away the SSH keys of alice", "close the account alice", "members of physics: nobody"]
+    assert told["plan"] == ["remove the SSH keys of alice", "close the account alice", "members of physics: none"]
     assert etc.keys("alice") == ""
     assert etc.getent("passwd", "alice").endswith(":/usr/sbin/nologin")
     # The first day of all: PAM, sshd and cron take it for expired.

@@ -70,8 +70,8 @@ def test_check_mode_makes_no_file(ask) -> None:
     ("content", "mode", "words"),
     [
         ('{"marathon": "12345678"}', 0o644, "chmod 600"),
-        ("[]", 0o600, "no JSON object"),
-        ('{"marathon": "short"}', 0o600, "the secret of marathon is no text of 8"),
+        ("[]", 0o600, "not a JSON object"),
+        ('{"marathon": "short"}', 0o600, "the secret of marathon is not a text of 8"),
         ("{", 0o600, "cannot be used"),
     ],
 )

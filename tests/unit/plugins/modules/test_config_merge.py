@@ -425,7 +425,7 @@ def test_a_record_of_an_earlier_release_is_read(host):
 def test_what_is_removed_for_good_is_said_before(host):
     host.path.write_text('{"graph": "/srv", "debug": true}')
     host.run(check=True, values={"debug": False}, remove=["graph"], record=True)
-    assert "graph is removed, whoever wrote it, and does not come back" in host.warned
+    assert "graph is removed, even if it was written by hand, and does not come back" in host.warned
     assert json.loads(host.path.read_text()) == {"graph": "/srv", "debug": True}
 
 

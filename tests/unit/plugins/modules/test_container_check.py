@@ -176,7 +176,7 @@ def test_a_containerd_that_serves_a_kubelet(containerd, plugins):
 @pytest.mark.parametrize(
     ("plugins", "words"),
     [
-        (LEASES, "its plugin cri is not loaded; take it out of disabled_plugins"),
+        (LEASES, "its plugin cri is not loaded; remove it from disabled_plugins"),
         (LEASES + SERVED.replace("ok", "skip"), "its plugin cri is not loaded"),
         (LEASES + SERVED.replace("ok", "error"), "its plugin cri has the status error: Error: no network config"),
         (

@@ -203,9 +203,9 @@ def test_an_owner_that_is_not_there_is_named(module, tmp_path):
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        ({"path": "DIR/full", "content": "x"}, "DIR/full: is no file; move it away"),
+        ({"path": "DIR/full", "content": "x"}, "DIR/full: is not a file; move it away"),
         ({"path": "DIR/full", "state": "link", "src": "x"}, "DIR/full: is a directory, and is to be a link to x"),
-        ({"path": "DIR/file", "state": "directory"}, "DIR/file: is no directory; move it away"),
+        ({"path": "DIR/file", "state": "directory"}, "DIR/file: is not a directory; move it away"),
         ({"path": "DIR/none/file", "content": "x"}, "DIR/none/file: there is no directory DIR/none"),
         ({"path": "DIR/none"}, "DIR/none: is missing, and no content is given"),
     ],
@@ -324,7 +324,7 @@ def test_it_is_said_before_anything_is_changed_and_in_check_mode_too(module, acc
 def test_a_pipe_in_the_place_of_a_file_is_named(module, account):
     account.does(lambda: os.mkfifo("myid"))
     path = account.directory / "myid"
-    assert module({"path": str(path), **MYID})["msg"] == f"{path}: is no file; move it away"
+    assert module({"path": str(path), **MYID})["msg"] == f"{path}: is not a file; move it away"
 
 
 @needs_root

@@ -171,7 +171,7 @@ def test_instances_are_left_to_others_only_where_the_app_leaves_them_out(runner,
     [
         ({"gpus": 1, "container": {"type": "DOCKER", "docker": {"image": "x"}}}, ["gpus is 1", "MESOS"]),
         ({"constraints": [["gpu_model", "NEAR", "A100"]]}, ["NEAR", "UNIQUE"]),
-        ({"gpu": 1}, ["gpu is no field"]),
+        ({"gpu": 1}, ["gpu is not a field"]),
         ({"env": {"A": 1}}, ["env.A is 1", "quote"]),
         ({"id": "/jobs/tasks"}, ["id ends with tasks"]),
         ({"uris": ["http://a"], "fetch": [{"uri": "http://a"}]}, ["keep fetch"]),
@@ -323,7 +323,7 @@ def test_a_deployment_of_others_in_between_is_not_taken_for_ours(runner, site, m
         marathon_app, "Options", lambda *given: marathon_app.marathon_deploy.Options(*given, sleep=steal)
     )
     told = runner.app({**APP, "mem": 300})
-    assert "changed by somebody else meanwhile: cmd." in told["msg"]
+    assert "changed by another client meanwhile: cmd." in told["msg"]
     assert site.app()["cmd"] == "theirs"
 
 

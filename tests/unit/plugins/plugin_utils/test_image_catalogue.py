@@ -34,10 +34,10 @@ def test_a_good_row_has_no_problem() -> None:
         ({"digest": None}, "its digest is not right"),
         ({"reference": "registry1:5000/catalogue/base:latest"}, "its reference is not right"),
         ({"reference": "registry1:5000/../x"}, "its reference is not right"),
-        ({"description": "two\nlines"}, "its description is no line"),
+        ({"description": "two\nlines"}, "its description is not a line"),
         ({"needs": {"memory": "1"}}, "its needs are not right"),
         ({"needs": ["cuda"]}, "its needs are not right"),
-        ({"needs": {"cuda": 13.0}}, "its need of CUDA is no version"),
+        ({"needs": {"cuda": 13.0}}, "its need of CUDA is not a version"),
     ],
 )
 def test_each_fault_names_image_value_and_remedy(change: dict[str, Any], told: str) -> None:

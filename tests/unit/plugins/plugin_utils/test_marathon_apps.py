@@ -196,7 +196,7 @@ def test_an_image_of_the_catalogue_makes_the_account_and_gives_up_the_rights_of_
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"ssh_keys": []}, "ssh_keys is empty, and nobody could log in. To do: give a public key"),
+        ({"ssh_keys": []}, "ssh_keys is empty, so no user could log in. To do: give a public key"),
         ({"ssh_keys": [KEY, "ssh-rsa"]}, "ssh_keys[1] is not a public key"),
         ({"ssh_keys": [f'command="x" {KEY}']}, "without options"),
         ({"ssh_keys": [KEY.replace("AAAAC3Nza", "AAAAB3Nza")]}, "says ssh-ed25519 and holds something else"),

@@ -77,5 +77,5 @@ def test_a_secret_is_not_told(tmp_path, monkeypatch):
 
 
 def test_a_role_that_is_not_there_is_named():
-    with pytest.raises(AnsibleError, match="cudda is no role of this collection"):
+    with pytest.raises(AnsibleError, match="cudda is not a role of this collection"):
         judged("cudda", cudda_versions=[])

@@ -177,7 +177,7 @@ def test_without_the_program_of_nccl_the_all_reduce_goes_through_torch(no_perf):
     [
         ((1, "", "gpuops-accept: no torch"), None, "has no torch"),
         ((127, "", "setpriv: failed to execute python3: No such file or directory"), None, "has no torch"),
-        ((126, "", "setpriv: failed to execute python3: Permission denied"), None, "nobody may not run python3"),
+        ((126, "", "setpriv: failed to execute python3: Permission denied"), None, "`nobody` may not run python3"),
         ((1, "", "ImportError: libcudart.so.12: cannot open shared object file: No such file"), False, "libcudart"),
         ((1, "", "RuntimeError: CUDA error: device-side assert triggered\n"), False, "device-side assert"),
     ],

@@ -13,7 +13,7 @@ KNOWN = {**STARTING, "disabled_modules": [{"name": "prometheus", "can_run": True
 
 def test_a_manager_that_has_just_started_is_no_manager_without_the_module():
     assert mgr.is_unknown(STARTING, ["prometheus"])
-    with pytest.raises(Refused, match="no manager has told which modules it has"):
+    with pytest.raises(Refused, match="no manager has reported its modules"):
         mgr.plan(STARTING, ["prometheus"], enabled=True)
 
 

@@ -21,7 +21,7 @@ NO_FILE = "Error initializing cluster client: ObjectNotFound('RADOS object not f
         (13, "[errno 13] RADOS permission denied (error connecting to the cluster)", "see that the keyring"),
         (110, "[errno 110] RADOS timed out (error connecting to the cluster)", "ports 3300 and 6789"),
         (1, "timed out", "ports 3300 and 6789"),
-        (22, "Error EINVAL: bad command", "mend what it named"),
+        (22, "Error EINVAL: bad command", "correct what it names"),
     ],
 )
 def test_each_way_to_fail_has_its_remedy(rc, said, advice):

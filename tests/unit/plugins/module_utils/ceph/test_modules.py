@@ -138,7 +138,7 @@ def test_null_takes_a_setting_out_once(cluster):
 
 
 def test_a_section_that_ceph_does_not_have_is_refused():
-    with pytest.raises(Refused, match="no section"):
+    with pytest.raises(Refused, match="not a section"):
         ceph_config.plan({}, {"osds": {"osd_memory_target": "4G"}}, {})
 
 

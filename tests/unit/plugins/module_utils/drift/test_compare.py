@@ -426,8 +426,8 @@ def test_strangers_in_the_tree_of_dkms_are_named_at_most(host):
     found = inspect(host, desired)
     assert (found["drifted"], found["required"]) == (False, False)
     assert found["notes"] == [
-        "DKMS has nvidia-fs 2.17.5 not built for every kernel; it is no part of the driver that is wanted, and goes "
-        "with `dkms remove nvidia-fs/2.17.5 --all` where nobody needs it",
+        "DKMS has nvidia-fs 2.17.5 not built for every kernel; it is not part of the wanted driver; if it is not "
+        "needed, remove it with `dkms remove nvidia-fs/2.17.5 --all`",
         "DKMS knows nvidia 390.48, whose source is gone; forget it with `dkms remove nvidia/390.48 --all`",
     ]
     # Somebody's own module that is built is nobody's business.

@@ -119,7 +119,7 @@ def test_a_pipe_in_its_place_hangs_nobody(host: FakeHost) -> None:
     path = Path(host.path) / RESULT
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(path)
-    assert "no plain file" in (health_facts.of_agent(host.path)[1] or "")
+    assert "not a plain file" in (health_facts.of_agent(host.path)[1] or "")
 
 
 @pytest.mark.parametrize("config", ["{", "[]", '{"result": 7}', '{"result": "gpu.json"}'])

@@ -61,14 +61,14 @@ def test_what_the_agent_publishes_is_taken_as_it_is_and_what_is_not_known_is_lef
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (b"", "no JSON"),
-        (b"\xff", "no UTF-8"),
+        (b"", "not JSON"),
+        (b"\xff", "not UTF-8"),
         (b"[]", "not an object"),
         (b'{"schema": 1, "x": ' + b"[" * 60 + b"]" * 60 + b"}", "nested too deep"),
         (b'{"schema": 1, "x": ' + b'{"a":' * 200000, "nested too deep|bytes"),
         (b'{"schema": 1, "x": "' + b"x" * 600000 + b'"}', "bytes"),
         (b'{"schema": 1, "time": 1e999}', "not finite"),
-        (b'{"schema": 1, "time": NaN}', "no number"),
+        (b'{"schema": 1, "time": NaN}', "not a number"),
         (b'{"schema": 1, "time": ' + b"9" * 5000 + b"}", "5000 digits"),
         (changed("schema", value=2), "schema 2"),
         (changed("schema", value=True), "schema"),

@@ -182,9 +182,9 @@ def test_a_hard_link_is_neither_read_nor_given_away(account, shadow):
 def test_a_pipe_in_the_place_of_a_file_stops_nobody(account):
     account.does(lambda: os.mkfifo("myid"))
     path = str(account.directory / "myid")
-    with pytest.raises(host_files.Unsafe, match="is no file"):
+    with pytest.raises(host_files.Unsafe, match="is not a file"):
         host_files.read(path)
-    with host_files.place(path) as there, pytest.raises(host_files.Unsafe, match="is no file"):
+    with host_files.place(path) as there, pytest.raises(host_files.Unsafe, match="is not a file"):
         there.give(0o600)
 
 

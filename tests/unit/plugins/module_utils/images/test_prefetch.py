@@ -126,7 +126,7 @@ def test_an_engine_that_is_not_there_is_told_with_a_remedy(tmp_path, registry) -
 @pytest.mark.parametrize("reference", ["base", "r:5000/Base", "r:5000/../x", "r:5000/a --all", "-r:5000/a"])
 def test_what_is_no_image_comes_to_no_command(tmp_path, registry, reference: str) -> None:
     engine = Engine()
-    with pytest.raises(Refused, match="is no image"):
+    with pytest.raises(Refused, match="is not an image"):
         node(tmp_path, engine, registry, reference=reference)
     assert engine.calls == []
 

@@ -165,7 +165,7 @@ def test_another_way_of_keeping_containers_is_refused() -> None:
 @pytest.mark.parametrize("name", ["-v", "a;b", "", "x" * 200])
 def test_what_is_no_name_of_a_container_comes_to_no_command(name: str) -> None:
     calls: list[list[str]] = []
-    with pytest.raises(Refused, match="is no container"):
+    with pytest.raises(Refused, match="is not a container"):
         session.inspect(engine(CONTAINER, calls), "docker", name)
     assert calls == []
 

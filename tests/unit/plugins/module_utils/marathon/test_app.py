@@ -77,7 +77,7 @@ def test_a_good_app_is_not_refused():
     [
         ({"container": {"docker": {"image": "x"}}}, ["gpus is 1", "DOCKER", "MESOS"]),
         ({"container": {"type": "DOCKER", "docker": {"image": "x"}}}, ["gpus is 1"]),
-        ({"gpu": 1}, ["gpu is no field"]),
+        ({"gpu": 1}, ["gpu is not a field"]),
         ({"gpus": "1"}, ["gpus is '1'", "whole number"]),
         ({"gpus": 0.5}, ["whole number"]),
         ({"cpus": 0}, ["at least 0.001"]),
@@ -99,7 +99,7 @@ def test_a_good_app_is_not_refused():
         ({"instances": 1.5}, ["whole number"]),
         ({"cmd": None, "container": None}, ["nothing is there to run"]),
         ({"constraints": [["rack", "MAX_PER", "0"]]}, ["number of at least 1"]),
-        ({"constraints": [["rack", "LIKE", "("]]}, ["no regular expression"]),
+        ({"constraints": [["rack", "LIKE", "("]]}, ["not a regular expression"]),
         ({"constraints": [["rack", "IS", "a b"]]}, ["letters"]),
         ({"constraints": [["a", "UNIQUE"], ["a", "UNIQUE"]]}, ["twice"]),
         ({"labels": {"GPU_SCHEDULING_BEHAVIOR": "shared"}}, ["restricted, unrestricted"]),

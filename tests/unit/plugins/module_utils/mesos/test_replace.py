@@ -320,7 +320,7 @@ def test_a_host_tells_how_its_agent_stands_and_whether_a_job_of_it_lives(host, s
     assert mesos_replace.standing(host.place, systemctl)["agent_id"] is None
     (host.meta / "latest").mkdir()
     found = mesos_replace.standing(host.place, systemctl)
-    assert f"{host.meta}/latest is no link" in found.pop("unread")
+    assert f"{host.meta}/latest is not a link" in found.pop("unread")
     assert found == {"agent_id": None, "unit": unit, "executors": None}
 
 

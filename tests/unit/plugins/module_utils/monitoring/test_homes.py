@@ -105,10 +105,10 @@ def test_no_directory_of_another_file_system_is_looked_at(tmp_path: Path, table:
     [
         (errno.EACCES, "Permission denied"),
         (errno.ENOTCONN, "endpoint is not connected"),
-        (b"", "no number"),
-        (b"-1", "no number"),
-        (b"9" * 40, "no number"),
-        (b"7\nup 1", "no number"),
+        (b"", "not a number"),
+        (b"-1", "not a number"),
+        (b"9" * 40, "not a number"),
+        (b"7\nup 1", "not a number"),
     ],
 )
 def test_a_home_that_cannot_be_read_is_told_of_and_hides_no_other(table: Table, wrong: bytes | int, said: str) -> None:

@@ -448,7 +448,7 @@ def test_its_time_ends_it_for_the_hub_which_then_takes_it_away(site: Site) -> No
 
 def test_a_user_ends_sessions_of_that_user_alone(site: Site) -> None:
     name = site.starts()
-    with pytest.raises(Refused, match="no session of bob"):
+    with pytest.raises(Refused, match="not a session of bob"):
         site.do(do="cancel", user="bob", job=name)
     assert list(site.docker.containers) == [name]
     site.do(do="cancel", user="alice", job=name)

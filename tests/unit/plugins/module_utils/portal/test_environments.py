@@ -149,7 +149,7 @@ def test_a_package_with_a_name_that_is_none_is_left_out(tmp_path: Path, name: st
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("solver==1\n", "no lock"),
+        ("solver==1\n", "not the lock"),
         *(
             (f"{environments.HEAD}\n# of x\n# python {HERE}\n{conda}{before}{line}\n", "it: a lock has packages alone")
             for conda, before in (("", ""), ("@EXPLICIT\n", ""), ("@EXPLICIT\n", "# pip: "))
@@ -177,7 +177,7 @@ def test_a_package_with_a_name_that_is_none_is_left_out(tmp_path: Path, name: st
         ),
         (f"{environments.HEAD}\n# of x\n# python {HERE}\nsol\x1bver==1\n", "sol"),
         (f"{environments.HEAD}\n# of x\n# python 3.1\nsolver==1\n", "Python 3.1"),
-        ("\x00\xff", "no lock"),
+        ("\x00\xff", "not the lock"),
     ],
 )
 def test_a_file_that_is_no_lock_of_this_host_is_refused_before_anything_is_made(
@@ -198,7 +198,7 @@ def test_a_lock_may_have_notes_of_its_owner(tmp_path: Path) -> None:
 def test_nothing_that_is_there_is_replaced_but_a_lock(tmp_path: Path) -> None:
     path, thesis = made(tmp_path / "env", {"name": "a", "version": "1"}), tmp_path / "thesis.txt"
     thesis.write_text("years of work")
-    with pytest.raises(Refused, match="no lock"):
+    with pytest.raises(Refused, match="not the lock"):
         environments.save(str(path), str(thesis))
     assert thesis.read_text() == "years of work"
     lock = tmp_path / "lock"

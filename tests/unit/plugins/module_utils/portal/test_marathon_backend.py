@@ -355,7 +355,7 @@ def test_a_user_ends_sessions_of_that_user_alone(
     web = Web(app())
     program = Program(monkeypatch, web)
     if deleted is None:
-        with pytest.raises(Refused, match="no session of bob"):
+        with pytest.raises(Refused, match="not a session of bob"):
             program.do(do="cancel", user=user, job=job)
     else:
         program.do(do="cancel", user=user, job=job)

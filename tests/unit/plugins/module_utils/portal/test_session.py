@@ -204,7 +204,7 @@ def test_an_image_in_a_full_home_says_that_it_needs_room(node: Node) -> None:
     assert not (node.home / "ran").exists()
     ended = session.ended(row(job_state=["FAILED"], exit_code={"return_code": session.FULL_HOME}))
     assert "yours has no room" in ended.cause
-    assert "environment that is no image" in ended.remedy
+    assert "environment that is not an image" in ended.remedy
 
 
 def test_a_session_in_an_image_has_its_token_its_home_and_the_warnings_of_the_portal(node: Node) -> None:
@@ -392,7 +392,7 @@ def test_a_job_that_was_queued_again_is_no_session_any_more(changed: dict[str, A
     assert (found.state, found.lives) == (session.ENDED, lives)
     assert found.ended
     if lives:
-        assert "queued it again, which ends a session" in found.ended.cause
+        assert "was queued again, which ends a session" in found.ended.cause
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETED"])
@@ -467,7 +467,7 @@ WRITERS = {
     ("is_there", "cause", "remedy"),
     [
         (False, "alice has no home on this host: {home} is not there", "`sudo mkhomedir_helper alice` on this host"),
-        (True, "alice may not write to the own home, {home}", "sees with `ls -ld {home}` on this host whose it is"),
+        (True, "alice may not write to their home, {home}", "sees with `ls -ld {home}` on this host who owns it"),
     ],
 )
 def test_a_home_that_is_missing_or_closed_is_told_in_words(
@@ -610,7 +610,7 @@ def test_a_session_ends_also_where_its_account_is_closed_or_gone(
     ],
 )
 def test_nothing_else_is_ended(monkeypatch: pytest.MonkeyPatch, told: str) -> None:
-    with pytest.raises(Refused, match="7 is no session of alice"):
+    with pytest.raises(Refused, match="7 is not a session of alice"):
         cancel(monkeypatch, told, {2000: "alice", 2001: "bob"})
 
 
@@ -671,11 +671,11 @@ def test_a_session_gets_more_time_up_to_the_least_limit_of_portal_partition_and_
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"row": ""}, "7 is no session of alice that runs"),
-        ({"row": ROW.replace("2000", "2001")}, "no session of alice"),
-        ({"row": ROW.replace("portal-session", "train")}, "no session of alice"),
-        ({"row": ROW.replace("portal-session", "x|portal-session")}, "no session of alice"),
-        ({"row": ROW + ROW}, "no session of alice"),
+        ({"row": ""}, "7 is not a running session of alice"),
+        ({"row": ROW.replace("2000", "2001")}, "not a running session of alice"),
+        ({"row": ROW.replace("portal-session", "train")}, "not a running session of alice"),
+        ({"row": ROW.replace("portal-session", "x|portal-session")}, "not a running session of alice"),
+        ({"row": ROW + ROW}, "not a running session of alice"),
         ({"row": ROW.replace("8:00:00", "1-00:00:00")}, "it has 24 hours, and the portal allows no more than 24"),
         ({"row": ROW.replace("8:00:00", "UNLIMITED")}, "allows no more"),
         ({"wall": "480"}, "it has 8 hours, and your account or QOS in Slurm allows no more than 8"),
@@ -775,7 +775,7 @@ def test_an_image_of_another_name_is_not_saved(calls: Any, target: str) -> None:
 
 @pytest.mark.parametrize("found", [{"user_name": "bob"}, {"job_state": "CONFIGURING"}, {"job_id": 8}])
 def test_only_a_session_of_the_user_that_runs_is_saved(calls: Any, found: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match="job 7 is no session of alice that runs"):
+    with pytest.raises(Refused, match="job 7 is not a running session of alice"):
         save("reg1:5000/alice/lectures:v1", "", **found)
 
 
@@ -825,7 +825,11 @@ def test_a_lock_is_in_no_other_place(calls: Any, target: str) -> None:
 @pytest.mark.parametrize(
     ("output", "status", "said"),
     [
-        ("~/environments/torch.lock is no lock of an environment. To do: move it away", 1, "environment. To do: move"),
+        (
+            "~/environments/torch.lock is not the lock of an environment. To do: move it away",
+            1,
+            "environment. To do: move",
+        ),
         ("sh: 1: exec: gpu-environment: not found", 127, "not found. To do: save it again"),
         ("", 1, "srun ended with 1. To do: save it again"),
         ("something else", 0, "something else. To do"),

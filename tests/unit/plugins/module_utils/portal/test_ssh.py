@@ -144,7 +144,7 @@ def test_a_named_pipe_in_the_place_of_the_key_keeps_nobody_waiting(tmp_path: Pat
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert "is no file" in done.stderr
+    assert "is not a file" in done.stderr
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_only_keys_without_options_count() -> None:
     "text", ["", "alice//192.0.2.7", "a b//192.0.2.7:1", "alice//$(id)/22", "alice//192.0.2.7/22; id", "alice/../x/22"]
 )
 def test_what_is_no_target_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no target"):
+    with pytest.raises(ValueError, match="not a target"):
         ssh.target(text)
 
 

@@ -125,7 +125,7 @@ def test_a_host_without_gpus_passes(fake_host):
     [
         (
             {"nvidia_driver_branch": "latest"},
-            "nvidia_driver_branch is no driver branch",
+            "nvidia_driver_branch is not a driver branch",
             "latest",
             "set nvidia_driver_branch to auto or to the number of a branch, such as 550",
         ),
@@ -137,7 +137,7 @@ def test_a_host_without_gpus_passes(fake_host):
         ),
         (
             {"nvidia_driver_version": "newest"},
-            "nvidia_driver_version is no driver version",
+            "nvidia_driver_version is not a driver version",
             "newest",
             "set nvidia_driver_version to a version such as 550.163.01, or leave it empty",
         ),
@@ -155,13 +155,13 @@ def test_a_host_without_gpus_passes(fake_host):
         ),
         (
             {"cuda_versions": "12.4"},
-            "cuda_versions is no list",
+            "cuda_versions is not a list",
             "12.4",
             "set cuda_versions to a list such as ['distro'] or ['12.4', '11.8'], or to [] for none",
         ),
         (
             {"cuda_versions": ["twelve"]},
-            "cuda_versions names something that is no CUDA version",
+            "cuda_versions names something that is not a CUDA version",
             "twelve",
             "write the versions as texts such as '12.4', or distro for the distribution's own",
         ),
@@ -669,7 +669,7 @@ def test_the_installers_name_tells_its_version(host, name, branch):
 
 def test_urls(host):
     row = the_problem(judge(host, options={"urls": {"cuda_repository_url": "mirror/cuda", "other_url": ""}}))
-    assert row["cause"].startswith("cuda_repository_url is no URL: it does not begin with http://")
+    assert row["cause"].startswith("cuda_repository_url is not a URL: it does not begin with http://")
 
 
 def test_what_would_be_fetched_from(host):
@@ -817,7 +817,7 @@ def test_all_problems_come_at_once_and_in_words(host):
     lines = preflight_report.report("gpu1", verdict["problems"]).splitlines()
     assert lines[:3] == [
         "gpu1: 4 problems. Nothing was changed.",
-        "1. nvidia_driver_branch is no driver branch [latest].",
+        "1. nvidia_driver_branch is not a driver branch [latest].",
         "   To do: set nvidia_driver_branch to auto or to the number of a branch, such as 550",
     ]
     assert len(lines) == 9

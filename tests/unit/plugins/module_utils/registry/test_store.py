@@ -653,7 +653,7 @@ def test_too_little_free_space_refuses_pushes_of_all_and_names_the_host(registry
     space.look()
     refused = registry.push("alice", "alice/a", "v1", b"x")
     assert refused.status == 403
-    assert "reg1: 50.0 MiB are free, and 100.0 MiB have to be" in refused.message
+    assert "reg1: 50.0 MiB are free; the minimum is 100.0 MiB" in refused.message
     # What was begun has the rest of the space.
     sent = registry.ask("PATCH", path, "alice", b"x")
     assert sent.status == 202

@@ -244,7 +244,7 @@ def test_a_command_that_fails_says_what_to_look_at() -> None:
 
 
 def test_a_name_that_is_no_node_is_never_a_word_of_a_command() -> None:
-    with pytest.raises(CallFailed, match="is no name of a node"):
+    with pytest.raises(CallFailed, match="is not the name of a node"):
         Slurm(Cluster(reservations="")).guard("n1 users=mallory")
 
 

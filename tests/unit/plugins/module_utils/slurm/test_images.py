@@ -173,14 +173,14 @@ def test_programs_get_no_runtime_directory_that_is_not_there(
     ["base", "reg1:5000", "reg1:5000/Base", "--help", "reg1/a;reboot", f"reg1/a@{DIGEST[:-1]}", "reg1/../a", ""],
 )
 def test_what_is_no_image_of_a_registry_is_refused(images: Images, programs: Programs, image: str) -> None:
-    with pytest.raises(Refused, match="no image of a registry"):
+    with pytest.raises(Refused, match="not an image of a registry"):
         images.bundle(image)
     assert programs.called == []
 
 
 def test_a_digest_of_the_registry_that_is_none_is_refused(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "run", lambda argv: "sha256:../../../etc\n")
-    with pytest.raises(Refused, match="no image of a registry"):
+    with pytest.raises(Refused, match="not an image of a registry"):
         images.bundle(f"{REPOSITORY}:v1")
 
 
@@ -271,4 +271,4 @@ def test_removal_follows_no_link_out_of_the_directory(images: Images, tmp_path: 
 def test_a_program_is_run_only_in_a_job(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert program.main(["run", f"{REPOSITORY}:v1", "true"], settings="/nonexistent") == 1
-    assert "no job of Slurm" in capsys.readouterr().err
+    assert "not a job of Slurm" in capsys.readouterr().err

@@ -68,7 +68,7 @@ def test_a_listed_value_is_the_one_that_is_printed(key: str, listed: object, pri
         ("Preempt", ["a b"], "names"),
         ("Preempt", "a=b", "names"),
         ("Preempt", 7, "names"),
-        ("QOS", "none", "cannot be taken away"),
+        ("QOS", "none", "cannot be removed"),
         ("QOS", ",", "a value"),
         ("PreemptMode", "gang", "one of"),
         ("Fairshare", "lots", "a whole number"),

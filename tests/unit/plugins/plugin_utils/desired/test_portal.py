@@ -227,7 +227,7 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
 @pytest.mark.parametrize(
     ("changed", "cause"),
     [
-        ({"port": 0}, "no port"),
+        ({"port": 0}, "not a valid port"),
         ({"session_port_last": 20050}, "less than 100 ports"),
         ({"login": "kerberos"}, "no such login"),
         ({"scheduler": "pbs"}, "no such scheduler"),
@@ -235,33 +235,36 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         (ldap(tls_strategy="insecure"), "without TLS"),
         (ldap(tls_kwargs={"validate": 0}), "proves nothing"),
         (ldap(tls_strategy="insecure", server_address="localhost.example.org"), "without TLS"),
-        (oidc(token_url="http://id.example.org/token"), "token_url is no URL with TLS"),
-        (oidc(userdata_url=None), "userdata_url is no URL with TLS"),
-        ({"domains": ["exa mple"]}, "no domain"),
+        (oidc(token_url="http://id.example.org/token"), "token_url is not an https:// URL"),
+        (oidc(userdata_url=None), "userdata_url is not an https:// URL"),
+        ({"domains": ["exa mple"]}, "not a valid domain"),
         ({"environments": [{"name": "A b", "path": "/x"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "/x"}, {"name": "a", "path": "/y"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "x'; id"}]}, "no path"),
         ({"environments": [{"name": "a"}]}, "not one of a path, an image and packages"),
         ({"environments": [{"name": "a", "path": "/x", "image": "torch"}]}, "not one of a path, an image"),
-        ({"environments": [{"name": "a", "packages": ["-oDir=/tmp"]}]}, "no name of a package"),
+        ({"environments": [{"name": "a", "packages": ["-oDir=/tmp"]}]}, "not the name of a package"),
         ({"environments": [{"name": "notebook", "path": "/x"}]}, "name of its own"),
         ({"limits": {"gpus": 1}}, "some are missing"),
-        ({"limits_by_group": {"lab": {"gpu": 1}}}, "no limit"),
+        ({"limits_by_group": {"lab": {"gpu": 1}}}, "not a limit"),
         ({"limits_by_group": {"lab": {"cpus": 0}}}, "less than a session needs"),
         ({"tls_files": {"key": "/k"}}, "no authority"),
-        ({"database": "mysql://portal:secret-word@db1/portal"}, "no URL of a database of PostgreSQL"),
-        ({"database": "postgresql://portal:secret word@db1/portal"}, "no URL of a database of PostgreSQL"),
-        ({"database": "postgresql://db1/portal?user=portal&password=secret-word"}, "no URL of a database"),
-        ({"database": "postgresql://portal:secret@word@db1/portal"}, "no URL of a database"),
+        ({"database": "mysql://portal:secret-word@db1/portal"}, "not the URL of a PostgreSQL"),
+        ({"database": "postgresql://portal:secret word@db1/portal"}, "not the URL of a PostgreSQL"),
+        (
+            {"database": "postgresql://db1/portal?user=portal&password=secret-word"},
+            "not the URL of a PostgreSQL database",
+        ),
+        ({"database": "postgresql://portal:secret@word@db1/portal"}, "not the URL of a PostgreSQL database"),
         ({"idle_minutes": 5}, "is not ended after such a time"),
         ({"idle_minutes": -1}, "is not ended after such a time"),
         ({"idle_minutes_by_group": {"lab": 100_000}}, "is not ended after such a time"),
         ({"idle_minutes_by_group": {"lab": True}}, "is not ended after such a time"),
         ({"idle_minutes_by_group": {"lab": "60"}}, "is not ended after such a time"),
-        ({"idle_spared_minutes": -1}, "no time after a start"),
-        ({"idle_webhook": "mailto:alice"}, "no URL"),
-        ({"idle_webhook": "https://x/ y"}, "no URL"),
-        ({"idle_mail_domain": "a@b"}, "no domain"),
+        ({"idle_spared_minutes": -1}, "not a number of minutes"),
+        ({"idle_webhook": "mailto:alice"}, "not a URL"),
+        ({"idle_webhook": "https://x/ y"}, "not a URL"),
+        ({"idle_mail_domain": "a@b"}, "not a valid domain"),
     ],
 )
 def test_what_does_not_go_together_is_refused(tmp_path: Path, changed: dict[str, Any], cause: str) -> None:
@@ -821,8 +824,8 @@ def test_the_form_begins_with_what_the_site_offers_and_one_gpu_is_the_first(tmp_
         ({"name": ""}, "a preset has a name"),
         ({"gpus": 1}, "a preset has a name"),
         ({"name": "a\nb"}, "a preset has a name"),
-        ({"name": "Much", "gpus": "8"}, "gpus of Much is no whole number"),
-        ({"name": "Much", "cpus": 0}, "cpus of Much is no whole number from 1"),
+        ({"name": "Much", "gpus": "8"}, "gpus of Much is not a whole number"),
+        ({"name": "Much", "cpus": 0}, "cpus of Much is not a whole number of 1"),
         ({"name": "Much", "memory": 8}, "Much has what no session has"),
         ({"name": "Much", "model": "a 100"}, "Much has no model of GPUs"),
         ({"name": "Torch", "environment": "torch"}, "Torch has an environment that there is not"),
@@ -834,6 +837,6 @@ def test_a_preset_that_no_session_could_be_is_refused(tmp_path: Path, preset: di
 
 @pytest.mark.parametrize("url", ["http://mon1:9090", "ftp://127.0.0.1", "127.0.0.1:9090"])
 def test_prometheus_is_on_this_host_or_has_tls(tmp_path: Path, url: str) -> None:
-    assert "it is no URL with TLS, and not on this host" in causes(plan(tmp_path, prometheus=url))
+    assert "it is neither an https:// URL nor on this host" in causes(plan(tmp_path, prometheus=url))
     for other in ("http://127.0.0.1:9090", "https://mon1:9090", ""):
-        assert "no URL with TLS" not in causes(plan(tmp_path, prometheus=other))
+        assert "it is neither an https:// URL" not in causes(plan(tmp_path, prometheus=other))

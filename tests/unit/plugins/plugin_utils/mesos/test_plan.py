@@ -213,7 +213,7 @@ def test_logins_of_marathon_are_no_principals():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"members": [{"name": "m1"}, {"name": "m2"}], "quorum": 2}, "2 masters (m1, m2) are no better than 1"),
+        ({"members": [{"name": "m1"}, {"name": "m2"}], "quorum": 2}, "2 masters (m1, m2) are not better than 1"),
         ({"quorum": 1}, "quorum 1 of 3 masters"),
         ({"login": {"user": "mesos", "password": ""}}, "user without a password"),
         ({"acls": {"no_such": ["x"]}}, "no ACL no_such"),

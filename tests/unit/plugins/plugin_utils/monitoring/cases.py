@@ -60,7 +60,10 @@ PORTAL = {"host": "login1", "instance": "login1:9100", "job": "node"}
 GIB, TIB = 2**30, 2**40
 
 RESET = "Drain the GPU and reset it with `sudo nvidia-smi --gpu-reset -i GPU-1`; reboot the host if it cannot be reset."
-RESEAT = "Reseat the GPU and its cables at the next occasion; if it stays, try another slot, then replace the GPU."
+RESEAT = (
+    "Reseat the GPU and its cables at the next opportunity; if that does not help, try another slot, then replace the "
+    "GPU."
+)
 COOLING = "Check fans, filters, air flow and the temperature of the room, and whether other GPUs are hot too."
 
 
@@ -198,8 +201,8 @@ CASES = (
                 coded("gpu_missing", NAMELESS),
                 "gpu1: GPU 0000:3b:00.0 is fatal: gpu_missing",
                 "The verdict of gpu_missing is 2 (fatal), 0000:3b:00.0.",
-                "Drain the host and reboot it; if the GPU stays away, reseat it and check its power. If it was taken "
-                "out, run `sudo gpu-agent clear` on the host.",
+                "Drain the host and reboot it; if the GPU is still missing, reseat it and check its power. If it was "
+                "removed on purpose, run `sudo gpu-agent clear` on the host.",
             ),
         ),
         {
@@ -641,7 +644,7 @@ CASES = (
         (
             Firing(
                 NODE,
-                "gpu1: nothing keeps the clock",
+                "gpu1: the clock is not synchronized",
                 "node_timex_sync_status is 0, and the error may be 16 s or more.",
             ),
         ),
@@ -674,10 +677,10 @@ CASES = (
         (
             Firing(
                 CERTIFICATE,
-                "gpu1: /etc/ssl/portal.pem ends soon",
-                "It ends in 10d 0h 0m 0s.",
-                "Run `gpuops up`, which renews the certificates that it has made; replace /etc/ssl/portal.pem if it is "
-                "your own, and reload the service that uses it.",
+                "gpu1: /etc/ssl/portal.pem expires soon",
+                "It expires in 10d 0h 0m 0s.",
+                "Run `gpuops up`, which renews the certificates that it made. If /etc/ssl/portal.pem is your own, "
+                "replace it and reload the service that uses it.",
             ),
         ),
         {"in a month": {named("baremetal_gpu_certificate_expiry_timestamp_seconds", **CERTIFICATE): f"{30 * DAY}x200"}},
@@ -689,11 +692,10 @@ CASES = (
         (
             Firing(
                 CERTIFICATE,
-                "gpu1: /etc/ssl/portal.pem ends within two days or has ended",
-                "It ends in -1h 0m 0s.",
-                "Run `gpuops up` now, which renews the certificates that it has made; replace /etc/ssl/portal.pem if "
-                "it is "
-                "your own, and reload the service that uses it.",
+                "gpu1: /etc/ssl/portal.pem expires within two days or has expired",
+                "It expires in -1h 0m 0s.",
+                "Run `gpuops up` now, which renews the certificates that it made. If /etc/ssl/portal.pem is your own, "
+                "replace it and reload the service that uses it.",
             ),
         ),
         {
@@ -711,7 +713,7 @@ CASES = (
                 CERTIFICATE,
                 "gpu1: /etc/ssl/portal.pem cannot be read as a certificate",
                 "baremetal_gpu_certificate_readable is 0.",
-                "See `sudo journalctl -u baremetal-gpu-host-metrics` on gpu1; correct the file, or take it out of "
+                "See `sudo journalctl -u baremetal-gpu-host-metrics` on gpu1; correct the file, or remove it from "
                 "node_exporter_certificates.",
             ),
         ),
@@ -761,8 +763,7 @@ CASES = (
                 "gpu1: its journal does not reach the log host",
                 "The log host wrote its last entry 50m 0s ago.",
                 "See `sudo journalctl -u systemd-journal-upload` on gpu1, and `sudo journalctl -t baremetal_gpu_log` "
-                "on the log "
-                "host, which names who was refused.",
+                "on the log host, which names refused senders.",
             ),
         ),
         {
@@ -793,7 +794,7 @@ CASES = (
         (
             Firing(
                 {},
-                "ceph: no mgr tells how the cluster is",
+                "ceph: no mgr reports on the cluster",
                 "ceph_health_status has no series from 2 mgrs.",
             ),
         ),
@@ -972,14 +973,14 @@ CASES = (
         "CephCapacityLow",
         "90m",
         capacity(8),
-        (Firing({}, "ceph: 80% of the capacity are used", "8.0 of 10.0 TiB are used (raw)."),),
+        (Firing({}, "ceph: 80% of the capacity is used", "8.0 of 10.0 TiB are used (raw)."),),
         {"enough": capacity(7)},
     ),
     Case(
         "CephCapacityCritical",
         "20m",
         capacity(9),
-        (Firing({}, "ceph: 90% of the capacity are used", "9.0 of 10.0 TiB are used (raw)."),),
+        (Firing({}, "ceph: 90% of the capacity is used", "9.0 of 10.0 TiB are used (raw)."),),
         {"low": capacity(8)},
     ),
     Case(
@@ -989,7 +990,7 @@ CASES = (
         (
             Firing(
                 {"user": "alice"},
-                "home of alice: 95% of the quota are used",
+                "home of alice: 95% of the quota is used",
                 "95.0 of 100.0 GiB are used.",
                 "Ask alice to remove data, or raise the quota in `cephfs_homes_users` and run "
                 "`gpuops up --tags storage`.",
@@ -1024,10 +1025,10 @@ CASES = (
         (
             Firing(
                 REGISTRY,
-                "reg1: the registry takes no images",
-                "5.0 GiB are free, and 20.0 GiB have to be.",
-                "Delete images that nobody needs with `skopeo delete docker://HOST:PORT/NAME:TAG`, run `sudo systemctl "
-                "start baremetal-gpu-registry-collect` on reg1, or enlarge the file system.",
+                "reg1: the registry refuses new images",
+                "5.0 GiB are free; the minimum is 20.0 GiB.",
+                "Delete images that are not needed with `skopeo delete docker://HOST:PORT/NAME:TAG` and run `sudo "
+                "systemctl start baremetal-gpu-registry-collect` on reg1, or enlarge the file system.",
             ),
         ),
         {"space left": images(21 * GIB)},
@@ -1041,8 +1042,8 @@ CASES = (
                 REGISTRY,
                 "reg1: the registry does not free space",
                 "The last time was 3d 8h 0m 0s ago.",
-                "Read `sudo journalctl -u baremetal-gpu-registry-collect` on reg1: it waits for a moment without a "
-                "push, or "
+                "Read `sudo journalctl -u baremetal-gpu-registry-collect` on reg1: it waits until no image "
+                "is being pushed, or "
                 "says what it cannot read.",
             ),
         ),
@@ -1078,7 +1079,8 @@ CASES = (
                 PORTAL,
                 "login1: the hub of the portal does not answer",
                 "portal_hub_up is 0.",
-                "See `sudo journalctl -u baremetal-gpu-portal` on login1, which says why it ended or does not answer.",
+                "See `sudo journalctl -u baremetal-gpu-portal` on login1, which says why the hub ended or "
+                "does not answer.",
             ),
         ),
         {
@@ -1095,8 +1097,8 @@ CASES = (
                 PORTAL,
                 "login1: the proxy of the portal does not answer",
                 "portal_proxy_up is 0.",
-                "See `sudo journalctl -u baremetal-gpu-portal-proxy` on login1, and whether something else has its "
-                "port.",
+                "See `sudo journalctl -u baremetal-gpu-portal-proxy` on login1, and whether another program uses "
+                "its port.",
             ),
         ),
         {"it answers": {named("portal_proxy_up", **PORTAL): "1x20"}},
@@ -1111,8 +1113,7 @@ CASES = (
                 "login1: sessions of the portal fail to start",
                 "30 failed within half an hour, and none started.",
                 "See `sudo journalctl -u baremetal-gpu-portal -u 'baremetal-gpu-portal-session@*'` on login1, which "
-                "names "
-                "what Slurm or the session said.",
+                "has the errors of Slurm and of the session.",
             ),
         ),
         {
@@ -1135,13 +1136,13 @@ CASES = (
         {"all are": sessions("0x60"), "a part of a GPU cannot be": sessions("0x60", "2x60")},
     ),
     Case(
-        "PortalTellsNothing",
+        "PortalMetricsOld",
         "20m",
         {named("portal_told_timestamp_seconds", **PORTAL): "0x60", named("portal_hub_up", **PORTAL): "1x60"},
         (
             Firing(
                 PORTAL,
-                "login1: the numbers of the portal are old",
+                "login1: the metrics of the portal are old",
                 "They are 20m 0s old.",
                 "See `sudo journalctl -u baremetal-gpu-portal` on login1, and whether its disk is full.",
             ),
@@ -1230,8 +1231,8 @@ CASES = (
                 {"node": "gpu1", "host": "gpu1"},
                 "gpu1: down for Slurm",
                 "State DOWN+DRAIN, reason Not responding.",
-                "See `sudo journalctl -u slurmd` on gpu1; when it runs, `sudo scontrol update nodename=gpu1 "
-                "state=resume`.",
+                "See `sudo journalctl -u slurmd` on gpu1; when slurmd runs, use `sudo scontrol update "
+                "nodename=gpu1 state=resume`.",
             ),
         ),
         {
@@ -1250,8 +1251,8 @@ CASES = (
                 {"node": "gpu1", "host": "gpu1"},
                 "gpu1: down for Slurm",
                 "State IDLE+NOT_RESPONDING.",
-                "See `sudo journalctl -u slurmd` on gpu1; when it runs, `sudo scontrol update nodename=gpu1 "
-                "state=resume`.",
+                "See `sudo journalctl -u slurmd` on gpu1; when slurmd runs, use `sudo scontrol update "
+                "nodename=gpu1 state=resume`.",
             ),
         ),
     ),
@@ -1291,7 +1292,7 @@ CASES = (
             Firing(
                 {"host": "gpu1"},
                 "gpu1: Slurm still gives a fatal GPU to jobs",
-                "1 GPUs are fatal, which is more than are fenced, and the node takes jobs.",
+                "1 GPUs are fatal, fewer are fenced, and the node takes jobs.",
                 "Run `gpuops drain gpu1`; `sudo gpuops-reconciler status` on the controller says why the GPU is not "
                 "fenced.",
             ),
@@ -1313,8 +1314,8 @@ CASES = (
         (
             Firing(
                 {},
-                "reconciler: none leads",
-                "gpuops_reconciler_leader is 0 everywhere or has no series.",
+                "reconciler: there is no leader",
+                "gpuops_reconciler_leader is 0 on all hosts, or has no series.",
             ),
         ),
         {
@@ -1354,7 +1355,7 @@ CASES = (
         "ReconcilerBreakerHolds",
         "5m",
         {named("gpuops_reconciler_breaker_waiting_hosts", **RECONCILER): "3x10"},
-        (Firing({}, "reconciler: the fleet breaker holds", "3 hosts wait to be taken out."),),
+        (Firing({}, "reconciler: the fleet breaker holds", "3 hosts wait to be taken out of service."),),
         {"nothing waits": {named("gpuops_reconciler_breaker_waiting_hosts", **RECONCILER): "0x10"}},
     ),
     Case(
@@ -1493,7 +1494,7 @@ CASES = (
             Firing(
                 PROMETHEUS,
                 "mon1: alerts do not reach Alertmanager",
-                "1 alerts are dropped in a second.",
+                "1 alerts per second are dropped.",
             ),
         ),
         {
@@ -1511,7 +1512,7 @@ CASES = (
             Firing(
                 {**ALERTMANAGER, "integration": "email"},
                 "mon1: notifications by email fail",
-                "1 notifications fail in a second.",
+                "1 notifications per second fail.",
                 "See `sudo journalctl -u prometheus-alertmanager` on mon1, and whether the receiver can be reached.",
             ),
         ),

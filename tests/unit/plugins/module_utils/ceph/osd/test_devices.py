@@ -190,7 +190,7 @@ def test_a_regular_file_and_a_missing_name_are_errors(tmp_path: Path):
 
     file = tmp_path / "file"
     file.write_bytes(bytes(4096))
-    assert ceph_devices.look(str(file), never)["error"] == "it is no block device"
+    assert ceph_devices.look(str(file), never)["error"] == "it is not a block device"
     assert "no such device" in ceph_devices.look(str(tmp_path / "gone"), never)["error"]
 
 
