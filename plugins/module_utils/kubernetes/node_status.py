@@ -1,0 +1,101 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Kubernetes shows of the GPUs of a node: the condition GpuHealthy, and an event for each change of a GPU.
+
+With the credentials of the node's kubelet, which may do this for its own node alone.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import STRATEGIC, Api
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu
+
+CONDITION = "GpuHealthy"
+# The controllers of Kubernetes renew a condition as seldom where nothing changes.
+HEARTBEAT_S = 300.0
+RETRY_S = 5.0
+TEXT_AT_MOST = 1000
+
+
+def condition(gpus: Mapping[str, Gpu], problem: str) -> tuple[str, str, str]:
+    """(status, reason, message)."""
+    withheld = [gpu for gpu in gpus.values() if not gpu.is_well]
+    if withheld:
+        texts = "; ".join(f"{gpu.uuid}: {gpu.code}, {gpu.text}" for gpu in withheld)
+        return "False", "GpuWithheld", f"{len(withheld)} of {len(gpus)} GPUs are withheld: {texts}"[:TEXT_AT_MOST]
+    if problem:
+        return "Unknown", "NoReport", f"the report of the GPU agent cannot be used: {problem}"[:TEXT_AT_MOST]
+    return "True", "GpusWell", f"{len(gpus)} GPUs may be given out"
+
+
+class NodeStatus:
+    """`show` writes what changed. Nothing waits for it: the GPUs are withheld whether or not it can be shown."""
+
+    def __init__(self, api: Api, node: str) -> None:
+        self.api, self.node = api, node
+        self._shown: tuple[str, str, str] | None = None
+        self._codes: dict[str, str] = {}
+        self._since, self._due = 0.0, 0.0
+        # Why it cannot be shown; empty if it can.
+        self.problem = ""
+
+    def show(self, gpus: Mapping[str, Gpu], problem: str, now: float) -> None:
+        wanted = condition(gpus, problem)
+        if now < self._due and (wanted == self._shown or self.problem):
+            return
+        try:
+            if self._shown is None or wanted[0] != self._shown[0]:
+                self._since = now
+            self._patch(wanted, now)
+            self._tell(gpus, now)
+            self._shown, self._due, self.problem = wanted, now + HEARTBEAT_S, ""
+        except CallFailed as why:
+            self._due, self.problem = now + RETRY_S, str(why)
+
+    def _patch(self, wanted: tuple[str, str, str], now: float) -> None:
+        status, reason, message = wanted
+        row = {
+            "type": CONDITION,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": _text(now),
+            "lastTransitionTime": _text(self._since),
+        }
+        self.api.patch(f"/api/v1/nodes/{self.node}/status", {"status": {"conditions": [row]}}, STRATEGIC)
+
+    def _tell(self, gpus: Mapping[str, Gpu], now: float) -> None:
+        """An event for each GPU that is withheld now and was not, or the other way round."""
+        for name, gpu in gpus.items():
+            before = self._codes.get(name)
+            if gpu.code != (before or ""):
+                reason = "GpuWithheld" if gpu.code else "GpuGivenOut"
+                text = f"{name}: {gpu.code}, {gpu.text}" if gpu.code else f"{name} is well again"
+                self._event(reason, text, "Warning" if gpu.code else "Normal", now)
+            self._codes[name] = gpu.code
+
+    def _event(self, reason: str, message: str, kind: str, now: float) -> None:
+        event: dict[str, Any] = {
+            "metadata": {"name": f"{self.node}.{uuid.uuid4().hex[:16]}", "namespace": "default"},
+            # As kubelet does it: the UID of a node in its events is its name.
+            "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": self.node, "uid": self.node},
+            "reason": reason,
+            "message": message[:TEXT_AT_MOST],
+            "type": kind,
+            "source": {"component": "baremetal-gpu", "host": self.node},
+            "firstTimestamp": _text(now),
+            "lastTimestamp": _text(now),
+            "count": 1,
+        }
+        self.api.create("/api/v1/namespaces/default/events", event)
+
+
+def _text(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
