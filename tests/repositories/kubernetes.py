@@ -160,6 +160,7 @@ def containerd(programs: Programs) -> Package:
 SUITE = "trixie"
 # Where the vendor's images have their programs; all others have them in /usr/local/bin.
 PLACES = {"coredns": "/coredns", "pause": "/pause"}
+BESIDE = {"etcd": ("etcdctl", "etcdutl")}
 PAUSE = """\
 #include <signal.h>
 #include <sys/wait.h>
@@ -196,10 +197,11 @@ def images(directory: Path, version: str, programs: Programs, iptables: bytes) -
             name, tag = line.removeprefix("lab/").split(":")
             program = {**programs, "pause": pause}[name]
             place = PLACES.get(name, f"/usr/local/bin/{name}")
+            beside = {f"/usr/local/bin/{other}": programs[other] for other in BESIDE.get(name, ())}
             oci.write(
                 directory / name,
                 tag,
-                [*([iptables] if name == "kube-proxy" else []), oci.layer({place: program})],
+                [*([iptables] if name == "kube-proxy" else []), oci.layer({place: program, **beside})],
                 {
                     "Entrypoint": [place],
                     "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Kubernetes and what runs with it, built from the Go modules of its makers.
 
-The vendor's repositories are out of reach of a lab, and no other has a kubelet. What is built once stays in the lab's
+The vendors' repositories are out of reach of a lab, and no other has a kubelet. What is built once stays in the lab's
 cache, in a directory for each module and version; a build that was cut goes on with the next program. It takes Go, and
 about half an hour on two cores for a first version of Kubernetes.
 """
@@ -23,11 +23,11 @@ CACHE = CACHE_ROOT / "kubernetes"
 
 # Two minor versions, the later to upgrade to, each with etcd of the minor version that its kubeadm asks for. They are
 # among those that the proxy of Go's modules has, and so is all below.
-ETCD = {"1.36.3": "3.6.13", "1.37.2": "3.7.3"}
+ETCD = {"1.36.3": "3.6.16", "1.37.2": "3.7.3"}
 # From 1.36 on a kubelet refuses an older one than 2.0.
 CONTAINERD = "2.4.2"
 CNI = "1.9.1"
-# There is none for 1.36; both minor versions have the same interface to container runtimes.
+# That of 1.36 is not among them; both minor versions have the same interface to container runtimes.
 CRI_TOOLS = "1.37.0"
 # Newer than kubeadm of either version asks for, with the same plugins.
 COREDNS = "1.14.7"
@@ -65,7 +65,10 @@ def modules(version: str) -> list[Module]:
     tools = "sigs.k8s.io/cri-tools"
     return [
         _kubernetes(version),
-        Module("etcd", "go.etcd.io/etcd/server/v3", ETCD[version], {"etcd": ""}),
+        *(
+            Module("etcd", f"go.etcd.io/etcd/{part}/v3", ETCD[version], {name: ""})
+            for name, part in {"etcd": "server", "etcdctl": "etcdctl", "etcdutl": "etcdutl"}.items()
+        ),
         Module(
             "containerd",
             containerd,
@@ -136,7 +139,7 @@ def build(version: str, cache: Path = CACHE) -> dict[str, Path]:
         places = {name: cache / f"{module.name}-{module.version}" / name for name, module in owners.items()}
         gaps = [name for name, place in places.items() if not place.exists()]
         if gaps and shutil.which("go") is None:
-            raise LabError("Kubernetes is built with Go, and there is no go on PATH: install Go 1.26 or newer")
+            raise LabError("Kubernetes is built with Go, and there is no go on PATH: install Go 1.26.6 or newer")
         for number, name in enumerate(gaps, 1):
             what = f"{name} {owners[name].version}"
             say(f"kubernetes: building {what}, {number} of {len(gaps)}")

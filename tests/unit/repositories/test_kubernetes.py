@@ -62,8 +62,8 @@ KUBECTL = "k8s.io/kubernetes/cmd/kubectl"
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
     for module in kubernetes_build.modules(VERSION):
-        directory = tmp_path_factory.mktemp(module.name) / f"{module.name}-{module.version}"
-        directory.mkdir()
+        directory = tmp_path_factory.getbasetemp() / f"{module.name}-{module.version}"
+        directory.mkdir(exist_ok=True)
         for name in module.programs:
             made[name] = directory / name
             made[name].write_text(KUBEADM if name == "kubeadm" else f"#!/bin/sh\n# {name}\n")
@@ -244,6 +244,7 @@ def test_the_images_that_kubeadm_asks_for_are_in_the_registry_of_a_site(layouts:
                 files |= {f"/{row.name}": row.mode for row in archive if row.isreg()}
         assert files[place] == 0o755
         assert ("/usr/sbin/iptables" in files) == (name == "kube-proxy")
+        assert ("/usr/local/bin/etcdctl" in files) == (name == "etcd")
 
 
 def test_an_image_tells_the_version_of_its_program(layouts: Path) -> None:
@@ -253,5 +254,5 @@ def test_an_image_tells_the_version_of_its_program(layouts: Path) -> None:
         )
         return json.loads(done.stdout)["config"]
 
-    assert settings("etcd")["Labels"] == {"baremetal.gpu.test": "etcd-3.6.13"}
+    assert settings("etcd")["Labels"] == {"baremetal.gpu.test": "etcd-3.6.16"}
     assert settings("pause")["User"] == "65535:65535"
