@@ -32,6 +32,10 @@ CRI_TOOLS = "1.37.0"
 # Newer than kubeadm of either version asks for, with the same plugins.
 COREDNS = "1.14.7"
 
+KUBERNETES = (
+    *("kubeadm", "kubelet", "kubectl"),
+    *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"),
+)
 PLUGINS = {
     "bridge": "main",
     "host-local": "ipam",
@@ -108,18 +112,7 @@ def _kubernetes(version: str) -> Module:
         "kubernetes",
         "k8s.io/kubernetes",
         version,
-        {
-            name: f"/cmd/{name}"
-            for name in (
-                "kubeadm",
-                "kubelet",
-                "kubectl",
-                "kube-apiserver",
-                "kube-controller-manager",
-                "kube-scheduler",
-                "kube-proxy",
-            )
-        },
+        {name: f"/cmd/{name}" for name in KUBERNETES},
         {
             f"k8s.io/{package}.{name}": value
             for package in ("component-base/version", "client-go/pkg/version")
