@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``python -m tests.repositories DIRECTORY``: the stand-in repositories in a directory, to look at or to serve."""
+"""``python -m tests.repositories DIRECTORY``: the stand-in repositories in a directory, to look at or to serve.
+
+``python -m tests.repositories kubernetes DIRECTORY [VERSION…]``: those of Kubernetes, and its images.
+"""
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.lab.machines.system import LabError
+from tests.repositories import kubernetes, kubernetes_build
 from tests.repositories.apt import Key, build_repository
 from tests.repositories.driver import debian_kernel, driver, runfile
 from tests.repositories.stand_ins import container_toolkit, cuda_toolkit
@@ -34,5 +40,24 @@ def build(directory: Path) -> str:
             key.close()
 
 
+def build_kubernetes(directory: Path, versions: Sequence[str]) -> list[Path]:
+    """Build the repositories and images of versions of Kubernetes, signed by one key; where they are."""
+    with tempfile.TemporaryDirectory() as temporary:
+        key = Key(Path(temporary))
+        try:
+            return kubernetes.publish(directory, versions, key)
+        finally:
+            key.close()
+
+
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1])))
+    match sys.argv[1:]:
+        case ["kubernetes", place, *versions]:
+            try:
+                print(*build_kubernetes(Path(place), versions or list(kubernetes_build.ETCD)), sep="\n")
+            except LabError as error:
+                raise SystemExit(str(error)) from None
+        case [place]:
+            print(build(Path(place)))
+        case _:
+            raise SystemExit(__doc__)

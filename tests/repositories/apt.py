@@ -19,14 +19,18 @@ EPOCH = 1700000000
 
 @dataclass
 class Package:
-    """A package: fields of its control file, files by absolute path, maintainer scripts by name."""
+    """A package: fields of its control file, files by absolute path, maintainer scripts by name.
+
+    :ivar files: text, or the path of a program.
+    """
 
     name: str
     version: str
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str | Path] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     scripts: dict[str, str] = field(default_factory=dict)
     depends: str = ""
+    recommends: str = ""
     provides: str = ""
     conflicts: str = ""
     replaces: str = ""
@@ -45,6 +49,7 @@ class Package:
             "Architecture": self.architecture,
             "Maintainer": self.maintainer,
             "Depends": self.depends,
+            "Recommends": self.recommends,
             "Provides": self.provides,
             "Conflicts": self.conflicts,
             "Replaces": self.replaces,
@@ -56,7 +61,7 @@ class Package:
 
 
 def build_package(package: Package, directory: Path) -> Path:
-    """Build a package into a directory. A file whose content begins with #! is executable."""
+    """Build a package into a directory. A program and a file whose content begins with #! are executable."""
     target = directory / package.file_name
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary) / "root"
@@ -67,17 +72,24 @@ def build_package(package: Package, directory: Path) -> Path:
         for name, text in package.scripts.items():
             (control / name).write_text(text)
             (control / name).chmod(0o755)
-        for path, text in package.files.items():
+        # As dpkg finds them in any package.
+        if conffiles := [path for path in package.files if path.startswith("/etc/")]:
+            (control / "conffiles").write_text("".join(f"{path}\n" for path in conffiles))
+        for path, content in package.files.items():
             place = root / path.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
-            place.chmod(0o755 if text.startswith("#!") else 0o644)
+            if isinstance(content, Path):
+                shutil.copyfile(content, place)
+            else:
+                place.write_text(content)
+            place.chmod(0o755 if isinstance(content, Path) or content.startswith("#!") else 0o644)
         for path, goal in package.links.items():
             place = root / path.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(goal)
         subprocess.run(
-            ["dpkg-deb", "--root-owner-group", "--build", root, target],
+            # Programs of 100 MB are packed in a second.
+            ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "--build", root, target],
             env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH)},
             check=True,
             capture_output=True,
