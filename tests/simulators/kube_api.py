@@ -12,10 +12,12 @@ import json
 import re
 import ssl
 import threading
+import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
 
 
@@ -63,6 +65,11 @@ class KubeApi:
                 return 503, _status(503, "the server is currently unable to handle the request")
             if method != "GET":
                 self.writes.append((method, path))
+            if method == "GET" and "?" in path:
+                return self._listed(*path.split("?"))
+            if method == "GET" and path.startswith(SLICES) and path not in self.objects:
+                # As the authorizer of nodes has it.
+                return 403, _status(403, "no relationship found between node and this object")
             if method == "GET":
                 return (200, self.objects[path]) if path in self.objects else (404, _status(404, f"{path} not found"))
             if method == "POST":
@@ -82,6 +89,14 @@ class KubeApi:
             if kind != "application/merge-patch+json":
                 return 415, _status(415, f"unsupported media type {kind}")
             return self._write(path, _merged(old, body), 200)
+
+    def _listed(self, path: str, query: str) -> tuple[int, dict[str, Any]]:
+        selector = dict(urllib.parse.parse_qsl(query)).get("fieldSelector", "")
+        field, _equal, node = selector.partition("=")
+        if field != "spec.nodeName":
+            return 403, _status(403, "can only list resourceslices with nodeName field selector")
+        rows = [one for name, one in self.objects.items() if name.startswith(path) and one["spec"]["nodeName"] == node]
+        return 200, {"items": rows}
 
     def _write(self, path: str, body: dict[str, Any], status: int) -> tuple[int, dict[str, Any]]:
         body = copy.deepcopy(body)

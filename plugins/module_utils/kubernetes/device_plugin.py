@@ -165,7 +165,7 @@ class DevicePlugin:
             "Allocate": (self.allocate, "AllocateRequest", "AllocateResponse"),
             "PreStartContainer": (self.before_start, "PreStartContainerRequest", "PreStartContainerResponse"),
         }
-        self._server = grpc_server.serve(self.path(OURS), f"{VERSION}.DevicePlugin", self.types, methods)
+        self._server = grpc_server.serve(self.path(OURS), {f"{VERSION}.DevicePlugin": (self.types, methods)})
 
     def stop(self) -> None:
         if self._server is not None:

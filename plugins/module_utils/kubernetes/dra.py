@@ -16,7 +16,8 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Mapping
+import urllib.parse
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container.cdi import KIND
@@ -31,6 +32,9 @@ TAINT = "baremetal-gpu/fatal"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 REGISTRY, PLUGINS = "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/plugins"
 PACKAGE, SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1", "v1.DRAPlugin"
+HEALTH_SERVICE = "v1alpha1.DRAResourceHealth"
+# How long kubelet relies on what it heard of a GPU.
+HEALTH_S = 60.0
 TICK_S = 0.1
 # How often it is looked whether the slice is still what it should be, and how soon after a failure.
 LOOK_S, RETRY_S = 30.0, 1.0
@@ -49,6 +53,19 @@ TABLE: protobuf.Table = {
     "NodeUnprepareResourcesRequest": {1: ("claims", ["Claim"])},
     "NodeUnprepareResourceResponse": {1: ("error", "string")},
     "NodeUnprepareResourcesResponse": {1: ("claims", {"string": "NodeUnprepareResourceResponse"})},
+}
+HEALTH: protobuf.Table = {
+    "NodeWatchResourcesRequest": {},
+    "DeviceIdentifier": {1: ("pool_name", "string"), 2: ("device_name", "string")},
+    "DeviceHealth": {
+        1: ("device", "DeviceIdentifier"),
+        # UNKNOWN, HEALTHY, UNHEALTHY
+        2: ("health", "int32"),
+        3: ("last_updated_time", "int64"),
+        4: ("health_check_timeout_seconds", "int64"),
+        5: ("message", "string"),
+    },
+    "NodeWatchResourcesResponse": {1: ("devices", ["DeviceHealth"])},
 }
 REGISTRATION: protobuf.Table = {
     "PluginInfo": {
@@ -108,7 +125,7 @@ class Slices:
 
     def publish(self, gpus: Mapping[str, Gpu], now: float) -> None:
         """Make the slice what it should be. Raises CallFailed."""
-        found = self.api.find(f"{SLICES}/{self.name}")
+        found = self._find()
         if found is not None:
             # As the one before us had them.
             for row in found["spec"].get("devices") or ():
@@ -128,6 +145,12 @@ class Slices:
             if {row["name"] for row in devices if row.get("taints")} == kept:
                 return
             self.keeps_taints = False
+
+    def _find(self) -> dict[str, Any] | None:
+        """A node may not ask for a slice by name before there is one, and may list its own."""
+        query = urllib.parse.urlencode({"fieldSelector": f"spec.nodeName={self.node}"})
+        rows = self.api.get(f"{SLICES}?{query}").get("items") or ()
+        return next((row for row in rows if row["metadata"]["name"] == self.name), None)
 
     def _slice(self, devices: list[dict[str, Any]], generation: int, version: str = "") -> dict[str, Any]:
         pool = {"name": self.node, "generation": generation, "resourceSliceCount": 1}
@@ -162,6 +185,8 @@ class Driver:
         self.slices = Slices(api, node, evicts)
         self.types = protobuf.messages(PACKAGE, TABLE)
         self.registration = protobuf.messages("pluginregistration", REGISTRATION)
+        self.health = protobuf.messages("v1alpha1", HEALTH)
+        self._changed, self._number = threading.Condition(), 0
         self.directory = os.path.join(plugins, DRIVER)
         self.socket = os.path.join(self.directory, "dra.sock")
         self.registration_socket = os.path.join(registry, f"{DRIVER}-reg.sock")
@@ -173,7 +198,7 @@ class Driver:
 
     def info(self, _request: Any, _context: Any) -> Any:
         return self.registration["PluginInfo"](
-            type="DRAPlugin", name=DRIVER, endpoint=self.socket, supported_versions=[SERVICE]
+            type="DRAPlugin", name=DRIVER, endpoint=self.socket, supported_versions=[SERVICE, HEALTH_SERVICE]
         )
 
     def registered(self, request: Any, _context: Any) -> Any:
@@ -226,12 +251,34 @@ class Driver:
             response.claims[claim.uid].SetInParent()
         return response
 
+    def watch(self, _request: Any, context: Any) -> Iterator[Any]:
+        """The health of every GPU now, and again at each change: kubelet shows it in the status of a pod."""
+        sent, at = -1, 0.0
+        while self._servers and context.is_active():
+            with self._changed:
+                if self._number == sent and time.monotonic() < at + HEALTH_S / 2:
+                    self._changed.wait(1.0)
+                    continue
+                sent, at, rows = self._number, time.monotonic(), list(self.gpus.found.values())
+            yield self.health["NodeWatchResourcesResponse"](devices=[self._health(gpu) for gpu in rows])
+
+    def _health(self, gpu: Gpu) -> Any:
+        text = "" if gpu.is_well else f"{gpu.code}: {gpu.text}"
+        found = self.health["DeviceHealth"](
+            health=1 if gpu.is_well else 2,
+            last_updated_time=int(time.time()),
+            health_check_timeout_seconds=int(HEALTH_S),
+            message=text,
+        )
+        found.device.pool_name, found.device.device_name = self.node, device_name(gpu.uuid)
+        return found
+
     # Service.
 
     def serve(self) -> None:
         """Listen at the sockets. Raises OSError where one cannot be made."""
         files.make_directories(self.directory, 0o750)
-        methods: grpc_server.Methods = {
+        gives: grpc_server.Methods = {
             "NodePrepareResources": (self.prepare, "NodePrepareResourcesRequest", "NodePrepareResourcesResponse"),
             "NodeUnprepareResources": (
                 self.unprepare,
@@ -239,21 +286,25 @@ class Driver:
                 "NodeUnprepareResourcesResponse",
             ),
         }
-        self._servers.append(grpc_server.serve(self.socket, f"{PACKAGE}.DRAPlugin", self.types, methods))
+        shows: grpc_server.Methods = {
+            "NodeWatchResources": (self.watch, "NodeWatchResourcesRequest", ["NodeWatchResourcesResponse"])
+        }
+        services = {f"{PACKAGE}.DRAPlugin": (self.types, gives), HEALTH_SERVICE: (self.health, shows)}
+        self._servers.append(grpc_server.serve(self.socket, services))
         # kubelet finds a plugin by the socket in the registry, so it comes last.
-        methods = {
+        registers: grpc_server.Methods = {
             "GetInfo": (self.info, "InfoRequest", "PluginInfo"),
             "NotifyRegistrationStatus": (self.registered, "RegistrationStatus", "RegistrationStatusResponse"),
         }
-        path = self.registration_socket
-        self._servers.append(grpc_server.serve(path, "pluginregistration.Registration", self.registration, methods))
+        services = {"pluginregistration.Registration": (self.registration, registers)}
+        self._servers.append(grpc_server.serve(self.registration_socket, services))
 
     def stop(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.registration_socket)
-        for server in reversed(self._servers):
+        servers, self._servers = self._servers, []
+        for server in reversed(servers):
             server.stop(0).wait()
-        self._servers = []
 
     def run(self, ended: threading.Event) -> None:
         due = 0.0
@@ -262,7 +313,11 @@ class Driver:
                 if not self._servers or not os.path.exists(self.registration_socket):
                     self.stop()
                     self.serve()
-                if not self.gpus.refresh() and time.monotonic() < due:
+                if self.gpus.refresh():
+                    with self._changed:
+                        self._number += 1
+                        self._changed.notify_all()
+                elif time.monotonic() < due:
                     continue
                 try:
                     self.slices.publish(self.gpus.found, time.time())

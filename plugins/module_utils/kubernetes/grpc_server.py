@@ -24,21 +24,17 @@ except ImportError as missing:
 Methods = Mapping[str, "tuple[Callable[[Any, Any], Any], str, str | list[str]]"]
 
 
-def serve(path: str, service: str, types: Mapping[str, Any], methods: Methods) -> Any:
-    """Listen at a socket, which replaces one that is there. Raises OSError where it cannot be made."""
-    handlers = {}
-    for name, (does, request, response) in methods.items():
-        makes = (
-            grpc.unary_stream_rpc_method_handler if isinstance(response, list) else grpc.unary_unary_rpc_method_handler
-        )
-        message = types[response[0] if isinstance(response, list) else response]
-        handlers[name] = makes(
-            does, request_deserializer=types[request].FromString, response_serializer=message.SerializeToString
-        )
+def serve(path: str, services: Mapping[str, tuple[Mapping[str, Any], Methods]]) -> Any:
+    """Listen at a socket, which replaces one that is there. Raises OSError where it cannot be made.
+
+    :param services: the name of each, with its messages and its methods.
+    """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     server = grpc.server(ThreadPoolExecutor(8))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    for name, (types, methods) in services.items():
+        handlers = {method: _handler(types, *row) for method, row in methods.items()}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
     try:
         is_bound = bool(server.add_insecure_port(f"unix://{path}"))
     except RuntimeError:
@@ -48,6 +44,13 @@ def serve(path: str, service: str, types: Mapping[str, Any], methods: Methods) -
     server.start()
     os.chmod(path, 0o600)
     return server
+
+
+def _handler(types: Mapping[str, Any], does: Callable[[Any, Any], Any], request: str, response: str | list[str]) -> Any:
+    many = isinstance(response, list)
+    makes = grpc.unary_stream_rpc_method_handler if many else grpc.unary_unary_rpc_method_handler
+    writes = types[response[0] if isinstance(response, list) else response].SerializeToString
+    return makes(does, request_deserializer=types[request].FromString, response_serializer=writes)
 
 
 def call(path: str, method: str, request: Any, response: Any, timeout_s: float) -> Any:

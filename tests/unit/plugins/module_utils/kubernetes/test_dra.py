@@ -106,7 +106,11 @@ def test_kubelet_learns_of_the_driver_by_its_registry(node: Node) -> None:
     (path,) = until(lambda: list(node.registry.glob("*.sock")))
     with grpc.insecure_channel(f"unix://{path}") as channel:
         info = channel.unary_unary("/pluginregistration.Registration/GetInfo")(b"", timeout=10)
-        assert (texts(info, 1), texts(info, 2), texts(info, 4)) == (["DRAPlugin"], [dra.DRIVER], ["v1.DRAPlugin"])
+        assert (texts(info, 1), texts(info, 2), texts(info, 4)) == (
+            ["DRAPlugin"],
+            [dra.DRIVER],
+            ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"],
+        )
         assert Path(texts(info, 3)[0]).is_socket()
         told = channel.unary_unary("/pluginregistration.Registration/NotifyRegistrationStatus")
         told(field(1, 0) + field(2, "no such version"), timeout=10)
@@ -186,6 +190,20 @@ def test_without_a_change_nothing_is_written(node: Node, monkeypatch: pytest.Mon
     node.write("{damaged")
     until(lambda: node.gpus.problem)
     assert node.api.writes == before
+
+
+def test_kubelet_hears_of_the_health_of_each_gpu(node: Node) -> None:
+    node.says()
+    until(lambda: node.free() == set(NAMES))
+    with grpc.insecure_channel(f"unix://{node.plugins}/{dra.DRIVER}/dra.sock") as channel:
+        stream = channel.unary_stream("/v1alpha1.DRAResourceHealth/NodeWatchResources")(b"", timeout=30)
+        rows = [dict(fields(row)) for _number, row in fields(next(stream))]
+        assert {texts(row[1], 2)[0]: row[2] for row in rows} == dict.fromkeys(NAMES, 1)
+        node.fatal[UUIDS[1]] = "xid_79"
+        node.says()
+        (bad,) = (row for row in (dict(fields(row)) for _n, row in fields(next(stream))) if row[2] != 1)
+        assert (texts(bad[1], 1), texts(bad[1], 2), bad[2]) == (["n1"], [NAMES[1]], 2)
+        assert bad[5].decode() == "xid_79: it broke"
 
 
 def test_a_claim_gets_the_gpus_that_the_scheduler_gave_it(node: Node) -> None:
