@@ -104,12 +104,25 @@ class KubeApi:
             why = _slice_problem(body, self.objects.get(path))
             if why:
                 return 422, _status(422, why)
-            for device in body["spec"]["devices"] if not self.keeps_taints else ():
-                device.pop("taints", None)
+            for device in body["spec"]["devices"]:
+                for capacity in device.get("capacity", {}).values():
+                    capacity["value"] = _canonical(capacity["value"])
+                if not self.keeps_taints:
+                    device.pop("taints", None)
         self._version += 1
         body["metadata"]["resourceVersion"] = str(self._version)
         self.objects[path] = body
         return status, body
+
+
+def _canonical(quantity: str) -> str:
+    """The largest unit that keeps the number whole."""
+    number, unit = int(re.sub(r"\D", "", quantity)), re.sub(r"\d", "", quantity)
+    units = ["", "Ki", "Mi", "Gi", "Ti"]
+    place = units.index(unit)
+    while number and number % 1024 == 0 and place < len(units) - 1:
+        number, place = number >> 10, place + 1
+    return f"{number}{units[place]}"
 
 
 def _status(code: int, message: str) -> dict[str, Any]:

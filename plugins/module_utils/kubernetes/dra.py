@@ -96,7 +96,9 @@ def device(gpu: Gpu, since: str, evicts: bool) -> dict[str, Any]:
             attributes[name] = {"int": number}
     found: dict[str, Any] = {"name": device_name(gpu.uuid), "attributes": attributes}
     if gpu.memory_mib:
-        found["capacity"] = {"memory": {"value": f"{gpu.memory_mib}Mi"}}
+        # As the API server writes it: it changes a quantity that could be shorter.
+        unit, size = ("Gi", gpu.memory_mib >> 10) if gpu.memory_mib % 1024 == 0 else ("Mi", gpu.memory_mib)
+        found["capacity"] = {"memory": {"value": f"{size}{unit}"}}
     if not gpu.is_well:
         effect = "NoExecute" if evicts else "NoSchedule"
         found["taints"] = [{"key": TAINT, "value": gpu.code[:63], "effect": effect, "timeAdded": since}]

@@ -98,7 +98,7 @@ def test_the_slice_has_every_gpu_with_what_a_claim_selects_by(node: Node) -> Non
         "index": {"int": 2},
         "numaNode": {"int": 1},
     }
-    assert row["capacity"] == {"memory": {"value": "40960Mi"}}
+    assert row["capacity"] == {"memory": {"value": "40Gi"}}
     assert node.api.objects[SLICE]["spec"]["pool"] == {"name": NODE, "generation": 1, "resourceSliceCount": 1}
 
 
