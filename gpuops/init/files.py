@@ -110,17 +110,17 @@ def in_comment(value: Any) -> str:
 ANY = object()
 
 
-def check(name: str, text: str, meant: Any) -> None:
-    """Read a file as Ansible will, and compare it with what it is to hold. Raises Unwritable."""
+def read(name: str, text: str) -> Any:
+    """What Ansible will read in a file. Raises Unwritable."""
     try:
-        found = yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         where = untrusted_text.one_line(error)
         raise Unwritable(f"{name} would be no YAML: {where}. Look for odd characters in the answers") from error
-    _compare(name, "", found, meant)
 
 
 def _compare(name: str, where: str, found: Any, meant: Any) -> None:
+    """Raises Unwritable where a file has something else than it is to hold."""
     if meant is ANY:
         return
     same = type(found) is type(meant)
@@ -301,9 +301,10 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
     if answers.of(STORAGE):
         for name, (text, content) in _storage(answers, found, made, variables).items():
             files[name], meant[name] = text, content
-    _refuse_twice(answers, files)
+    contents = {name: read(name, text) for name, text in files.items() if name.endswith(".yml")}
+    _refuse_twice(answers, contents)
     for name, content in meant.items():
-        check(name, files[name], content)
+        _compare(name, "", contents[name], content)
     if vault:
         password = secrets.token_urlsafe(32)
         files[PASSWORD] = f"{password}\n"
@@ -311,16 +312,16 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
     return files
 
 
-def _refuse_twice(answers: Answers, files: Mapping[str, str]) -> None:
+def _refuse_twice(answers: Answers, contents: Mapping[str, Any]) -> None:
     """Raise AnswersError for variables of all hosts that a file of a group would override."""
     ours, groups_of = f"{INVENTORY}/group_vars/gpu_cluster.yml", f"{INVENTORY}/group_vars/"
     keys = {"converge_reboot": "reboot", "container_runtime_engine": "engine"}
     wrong = [f"variables has {name}; give `{keys[name]}` instead" for name in keys if name in answers.variables]
-    for path, text in files.items():
+    for path, content in contents.items():
         if path.startswith(groups_of) and path != ours and not path.startswith(f"{groups_of}all/"):
             wrong += [
                 f"variables has {name}, and init writes it to {path}; leave it out, and change it there afterwards"
-                for name in sorted(answers.variables.keys() & (yaml.load(text, Loader=_Loader) or {}).keys())
+                for name in sorted(answers.variables.keys() & (content or {}).keys())
             ]
     if wrong:
         raise AnswersError(wrong)

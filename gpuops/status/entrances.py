@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import fence
 from gpuops.run.listing import Listing
 
 # Names in the line of /etc/hosts; a site has more.
@@ -96,11 +98,11 @@ def _left(site: Listing, directory: Path) -> Iterator[str]:
     for host in site.hosts("prometheus_servers")[:1]:
         if not site.of(host).get("alertmanager_receivers"):
             yield f"alerts reach no person: set alertmanager_receivers for {host} (docs/monitoring.md)"
-    for host in (site.hosts("gpu_reconcilers") or site.hosts("slurm_controllers"))[:1]:
-        auto = "dry-run" if site.hosts("gpu_reconcilers") else "act"
-        mode = site.of(host).get("gpu_reconciler_mode", "auto")
-        if (auto if mode == "auto" else mode) != "act":
-            yield f"faulty GPUs stay in service: set gpu_reconciler_mode to act for {host} (docs/reconciler.md)"
+    groups = {name: site.hosts(name) for name in (fence.RECONCILERS, fence.CONTROLLERS, fence.MASTERS)}
+    if idle := fence.idle(groups, {name: _settled(site.of(name)) for name in {*chain(*groups.values())}}):
+        host, mode = idle
+        todo = "remove gpu_reconciler_state: absent" if mode == fence.ABSENT else "set gpu_reconciler_mode to act"
+        yield f"faulty GPUs stay in service: {todo} for {host} (docs/reconciler.md)"
     if (directory / ".secrets").is_dir():
         yield f"keep a copy of {_near(directory / '.secrets')}: keys and passwords that only this machine has"
 
@@ -122,6 +124,11 @@ def _plain(row: Mapping[str, Any], name: str) -> str:
     """A variable that is no template."""
     value = row.get(name)
     return value if isinstance(value, str) and "{{" not in value else ""
+
+
+def _settled(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The variables of the reconciler that are no templates."""
+    return {name: value for name, value in row.items() if name.startswith("gpu_reconciler_") and "{{" not in str(value)}
 
 
 def _address(site: Listing, host: str) -> str:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import PurePosixPath
 
@@ -13,8 +14,11 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import PACKAG
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
 
 NAME = "baremetal_gpu_portal"
+MODULES = PACKAGE.replace(".", "/")
 SOURCE = ROLES.parent / "portal"
-_SUFFIXES = {".py", ".html", ".js", ".css"}
+_SUFFIXES = (".py", ".html", ".js", ".css")
+# What a version of it may have had.
+_OWN = re.compile(rf"(?:{NAME}|{MODULES})/(?:[\w-]+/)*[\w-]+(?:{'|'.join(map(re.escape, _SUFFIXES))})", re.ASCII)
 
 
 @cache
@@ -30,3 +34,8 @@ def files() -> Mapping[str, str]:
 def directories() -> list[str]:
     """Those that the files are in, each after the one above it."""
     return sorted({str(parent) for path in files() for parent in PurePosixPath(path).parents} - {"."})
+
+
+def former(paths: Iterable[str]) -> list[str]:
+    """Of what is below that directory, the files that an earlier version of the package had and this one has not."""
+    return sorted(path for path in paths if _OWN.fullmatch(path) and path not in files())

@@ -39,17 +39,22 @@ def ask(url: str) -> Gpus:
 def read(data: bytes) -> Gpus:
     """As `ask`, of an answer."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
+    of_hosts: dict[str, list[str]] = {}
     try:
         for row in parse(data)["data"]["result"]:
             labels, value = row["metric"], float(row["value"][1])
-            # The node's own verdict has no GPU.
             key = labels.get("pci_address") or labels.get("uuid")
-            host = labels.get("host")
+            host = one_line(labels.get("host", ""), TEXT_AT_MOST)
             if key and host and math.isfinite(value):
-                gpu = found.setdefault(one_line(host, TEXT_AT_MOST), {}).setdefault(str(key), {"reasons": []})
-                _learn(gpu, labels, value)
+                _learn(found.setdefault(host, {}).setdefault(str(key), {"reasons": []}), labels, value)
+            elif host and labels["__name__"] == REASON and value == verdict.NUMBERS[verdict.FATAL]:
+                of_hosts.setdefault(host, []).append(one_line(labels.get("code", ""), TEXT_AT_MOST))
     except MISSHAPEN:
         return {}
+    # A verdict on a host is one on each of its GPUs.
+    for host, codes in of_hosts.items():
+        for gpu in found.get(host, {}).values():
+            gpu.update(verdict=verdict.FATAL, reasons=[*gpu["reasons"], *codes][:REASONS_AT_MOST])
     return {host: sorted(gpus.values(), key=lambda gpu: gpu.get("minor", 1 << 20)) for host, gpus in found.items()}
 
 

@@ -12,6 +12,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Found
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Job, Session
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state
 from baremetal_gpu_portal import offers
 from baremetal_gpu_portal.gpus import Gpus
 
@@ -110,8 +111,13 @@ def page(look: Look, partition: str = "", gpus: Gpus | None = None) -> dict[str,
 def _tiles(
     node: Mapping[str, Any], jobs: Iterable[Mapping[str, Any]], known: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Each GPU of a node, with who has it where the scheduler tells which one that is."""
+    """Each GPU of a node, with who has it where the scheduler tells which one that is, and `unfenced` on each that is
+    fatal and that it still gives to jobs."""
     rows = [{**gpu} for gpu in known]
+    if "fenced" in node:
+        judged = [{"at": row, "minor": row.get("minor"), "verdict": row.get("verdict")} for row in rows]
+        for gpu in state.unfenced(node, judged):
+            gpu["at"]["unfenced"] = True
     by_name = {name: row for row in rows for name in (row.get("minor"), row.get("uuid")) if name not in (None, "")}
     for job in (one for one in jobs if not one["waits"]):
         for name in (one for there in job["nodes"] if there["name"] == node["name"] for one in there["minors"]):

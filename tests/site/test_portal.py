@@ -154,15 +154,18 @@ def test_a_session_out_of_memory_says_so_with_the_remedy(portal: Portal, bob: Br
     assert "To do: start it again" in bob.get("/hub/spawn").text
 
 
-def test_an_upgrade_of_the_wheels_leaves_sessions_alone(portal: Portal, alice: Browser) -> None:
+def test_an_upgrade_leaves_sessions_alone_and_nothing_of_the_former_version(portal: Portal, alice: Browser) -> None:
     """An environment that somebody has changed is made anew, as one of another version would be."""
+    former = "/usr/share/baremetal-gpu/portal/python/baremetal_gpu_portal/former.py"
     # That of the test before is ending.
     until(lambda: len(sessions()) == 1, 60, sessions)
     before = sessions()
     ssh(CONTROLLER, "sudo rm -r /opt/baremetal-gpu/portal/lib/python3*/site-packages/certipy-*.dist-info")
+    ssh(CONTROLLER, f"sudo touch {former}")
     play = portal.run()
     assert play.rc == 0, play.tail()
     assert "Converge the environment of the hub" in " ".join(play.changed_tasks[CONTROLLER])
+    ssh(CONTROLLER, f"test ! -e {former}")
     until(lambda: portal.server(alice).get("ready"), 60, lambda: portal.server(alice))
     assert sessions() == before
     portal.stop(alice)

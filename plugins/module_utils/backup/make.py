@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, passwords
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, passwords, slurm_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.archive import (
     DIRECTORY,
     DUMP,
@@ -44,8 +44,9 @@ DUMP_S = 3600
 def make(path: str, host: str, parts: Sequence[Part], run: Run, now: float) -> archive.Manifest:
     """Write an archive to a path, and compare what was written. Raises Refused and OSError; nothing is there then."""
     manifest = archive.Manifest(host, int(now), system=_system())
-    # What is there when a backup begins is in it.
-    time.sleep(max((part.written_within_s for part in parts), default=0))
+    if any(part.saved_by == "slurmctld" for part in parts):
+        # The jobs that run when a backup begins are in it.
+        slurm_state.save(run)
     with archive.new_file(path) as file, tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as private:
         writer = archive.Writer(file)
         for part in parts:

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import list_of, object_of, text, whole
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
+    list_of,
+    object_of,
+    one_of,
+    text,
+    whole,
+)
 
 PATH = text(r"(?:/[^/\0\n]+)+", 4096, "an absolute path")
 NAME = text(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", 128, "a name")
@@ -28,7 +34,7 @@ _SHAPE = object_of(
         "units": list_of(NAME),
         "packages": list_of(NAME),
         "people": list_of(_PERSON),
-        "written_within_s": whole(0, 60),
+        "saved_by": one_of("slurmctld"),
     },
 )
 
@@ -44,7 +50,7 @@ class Part:
     :ivar units: what does not run while it is put back.
     :ivar packages: whose versions it depends on: an older one does not read it.
     :ivar people: name, group, uid and gid of accounts whose passwords are kept, as hashes.
-    :ivar written_within_s: how long it may take until the files have what a program knows.
+    :ivar saved_by: the program that is asked before to write down what it knows: slurmctld or none.
     :ivar not_needed: why nothing of it is in an archive.
     """
 
@@ -58,7 +64,7 @@ class Part:
     units: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     people: tuple[Mapping[str, Any], ...] = ()
-    written_within_s: int = 0
+    saved_by: str = ""
     not_needed: str = ""
 
     def has(self, path: str) -> bool:

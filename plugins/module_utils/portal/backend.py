@@ -20,7 +20,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission imp
 # `nodes`, sorted by name:
 #     name, models (model -> GPUs of it, with the empty one for GPUs without), gpus, gpus_used, cpus, free_cpus,
 #     memory_mib, free_memory_mib, partitions, takes_jobs, problem (why it takes none, for people);
-#     gpus_held (of those that are used, how many are out of service), where the scheduler keeps some so
+#     gpus_held (of those that are used, how many are out of service), where the scheduler keeps some so;
+#     of Slurm also what `slurm.state.unfenced` looks at
 # `jobs`, everybody's that run and wait:
 #     id, name (session.JOB for a session), user, gpus, submitted, started, ends, partition,
 #     waits, waits_for (for people), in_line (whether it comes before a new one),

@@ -38,8 +38,6 @@ PROGRAM = "/usr/libexec/baremetal-gpu/backup"
 UNIT = "baremetal-gpu-backup"
 METRICS = "baremetal_gpu_backup.prom"
 RECONCILER = "baremetal-gpu-reconciler.service"
-# slurmctld writes down a job that has started within 5 s (SAVE_MAX_WAIT in src/slurmctld/state_save.c).
-SLURM_WRITES_S = 6
 PORTAL = "/var/lib/baremetal-gpu-portal"
 _PATH = re.compile(r"(?:/[A-Za-z0-9._-]+)+", re.ASCII)
 _CALENDAR = re.compile(r"[A-Za-z0-9*,./:~ -]{1,60}", re.ASCII)
@@ -74,7 +72,7 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
         # The reconciler keeps what it knows there.
         units = ["slurmctld.service", RECONCILER]
         state = _part("slurm", [params["slurm_state"]], "slurm", units, ["slurmctld"])
-        found.append({**state, "written_within_s": SLURM_WRITES_S})
+        found.append({**state, "saved_by": "slurmctld"})
     if is_in("slurm_databases"):
         database = _part("slurm_accounting", [], "", ["slurmdbd.service"], ["slurmdbd", "mariadb-server"])
         found.append({**database, "mariadb": str(params["slurm_database"])})

@@ -18,6 +18,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import docum
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import fence
 
 Params = Mapping[str, Any]
 Peers = Mapping[str, Any]
@@ -94,7 +95,7 @@ def _plan_in_slurm(params: Params, peers: Peers, parts: Mapping[str, bool]) -> P
         "scheduler": "slurm",
         "state_directory": directory,
         "port": params["port"],
-        **_common_config(params, "act"),
+        **_common_config(params, fence.AUTO_IN_SLURM),
     }
     problems = (
         *_config_problems(config),
@@ -231,7 +232,7 @@ def _config(params: Params, peers: Peers) -> dict[str, Any]:
         "logins": LOGINS if _logs_in(params) else None,
         **({"scheduler": "slurm"} if _is_slurm(params, peers) else _mesos_config(params, peers)),
         "session_s": params["zookeeper_session_timeout"],
-        **_common_config(params, "dry-run"),
+        **_common_config(params, fence.AUTO_WITH_ZOOKEEPER),
     }
 
 

@@ -15,6 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import common 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.common import CONFIG, Common
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import AGENT
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import fence
 
 UNIT = "mesos-agent.service"
 UNIT_PATH = f"/etc/systemd/system/{UNIT}"
@@ -149,8 +150,8 @@ def _settings(
 def _reconciled(params: Mapping[str, Any], common: Common) -> bool:
     """Whether the reconciler of the site acts, and this host obeys it."""
     hostvars = common.peers["hostvars"]
-    modes = (hostvars[name].get("gpu_reconciler_mode") for name in common.group("gpu_reconcilers"))
-    return "replace" in params["orders"] and "act" in modes
+    modes = (fence.mode(hostvars[name], fence.AUTO_WITH_ZOOKEEPER) for name in common.group(fence.RECONCILERS))
+    return "replace" in params["orders"] and fence.ACT in modes
 
 
 def _read_files(common: Common, gpus: int) -> list[str]:

@@ -149,7 +149,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param facts: ``python``, major and minor version of the host's Python; ``docker``, the version of its Docker where
         sessions are containers, empty where none answers; ``addresses``, what the host finds under the portal's name
         and under one below it (`looked_up`), by these names; ``policy``, the lines of `apt-cache policy` for the
-        packages of environments, where the host has lists of packages.
+        packages of environments, where the host has lists of packages; ``library``, the paths of the files in LIBRARY.
     :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
         the commands of Slurm; ``nodes``, those on which sessions run; ``hostvars``; ``mesos``, where sessions are apps
         of Marathon: ``marathons`` and ``masters`` by their URLs, ``http_user`` of the former, ``operator``, the login
@@ -190,7 +190,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if what == HUB_WHEELS:
         parts["certificates"] = [_wanted(params, peers)]
         ready = params["certificates"].get("certificates") and params["proxy_token"]
-        parts["service"] = _service(params, peers, where, _requirements(rows)).plain if ready else {}
+        parts["service"] = _service(params, facts, peers, where, _requirements(rows)).plain if ready else {}
     return Plan(parts=parts)
 
 
@@ -743,7 +743,10 @@ def _idle(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, made_of: str) -> doc.Document:
+def _service(
+    params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any], where: str, made_of: str
+) -> doc.Document:
+    former = portal_package.former(str(path).removeprefix(f"{LIBRARY}/") for path in facts.get("library", ()))
     files = ROLES / ROLE / "files"
     pam = "".join(f"@include common-{part}\n" for part in ("auth", "account"))
     values = {
@@ -784,7 +787,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         *map(doc.Directory, (SHARE.rpartition("/")[0], SHARE, LIBRARY)),
         *(doc.Directory(f"{LIBRARY}/{path}") for path in portal_package.directories()),
         *(doc.File(f"{LIBRARY}/{path}", text) for path, text in portal_package.files().items()),
-        *map(doc.Absent, BEFORE),
+        *map(doc.Absent, (*BEFORE, *(f"{LIBRARY}/{path}" for path in former))),
         doc.Directory(LIBEXEC),
         doc.File(HELPER, bundle("portal.helper"), "0755"),
         doc.File(LOGIN, bundle("portal.login"), "0755"),

@@ -66,21 +66,22 @@ function numbers(gpu) {
 
 function tile(gpu, row, site) {
   const verdict = gpu.held ? "out of service" : gpu.verdict || "";
-  const isEmpty = !gpu.user && !gpu.held && !row.problem && row.free > 0;
+  const isEmpty = !gpu.user && !gpu.held && !gpu.unfenced && !row.problem && row.free > 0;
   const kind = gpu.held ? "fatal" : verdict && verdict !== "ok" ? verdict : isEmpty ? "empty" : "";
-  return h("li", { class: "tile " + kind + (gpu.user && gpu.user === site.me ? " mine" : "") },
+  return h("li", { class: "tile " + kind + (gpu.unfenced ? " unfenced" : "") + (gpu.user && gpu.user === site.me ? " mine" : "") },
     h("div", null, h("strong", null, known(gpu.minor) ? "GPU " + gpu.minor : "A GPU"),
       verdict ? h("span", { class: verdict === "ok" ? "soft" : "bad" }, verdict) : null),
     gpu.model ? h("div", { class: "soft" }, gpu.model) : null,
     known(gpu.use) ? h("meter", { "aria-hidden": "true", min: 0, max: 1, value: gpu.use }) : null,
     numbers(gpu).length ? h("div", null, numbers(gpu)) : null,
     (gpu.reasons || []).length ? h("p", { class: "bad" }, gpu.reasons.join(", ")) : null,
+    gpu.unfenced ? h("p", { class: "bad" }, h("strong", null, "not fenced: Slurm still gives it to jobs")) : null,
     gpu.user ? h("p", null, h("strong", null, gpu.user + (gpu.user === site.me ? " (you)" : "")),
       gpu.since ? [" since ", moment(gpu.since, site.now)] : "", gpu.until ? [" until ", moment(gpu.until, site.now)] : "")
       : h("p", { class: isEmpty ? "free" : "soft" }, isEmpty ? "free" : "not in use"));
 }
 
-const words = row => [row.name, row.user, row.what, row.job, row.why, ...(row.models || []), ...(row.tiles || []).flatMap(one => [one.model, one.verdict, ...(one.reasons || [])]),
+const words = row => [row.name, row.user, row.what, row.job, row.why, ...(row.models || []), ...(row.tiles || []).flatMap(one => [one.model, one.verdict, one.unfenced && "not fenced", ...(one.reasons || [])]),
   ...(row.leases || []).flatMap(one => [one.user, one.what, one.job])].join(" ").toLowerCase();
 
 function found(rows) {
@@ -152,7 +153,12 @@ function draw() {
   const mine = site.nodes.flatMap(row => row.leases).filter(row => row.user === site.me).reduce((sum, row) => sum + row.gpus, 0);
   const free = site.models.reduce((sum, one) => sum + one.free, 0);
   if (site.failure) say("The scheduler does not answer. What you see is from " + new Date(site.at * 1000).toLocaleString() + ".", true);
-  else say(count(free, "GPU") + " free. You have " + mine + ".", false);
+  else {
+    const unfenced = site.nodes.filter(row => row.tiles.some(gpu => gpu.unfenced)).map(row => row.name);
+    const told = unfenced.length ? " Slurm still gives fatal GPUs to jobs on " + unfenced.join(", ")
+      + ". An administrator can close each node with: gpuops drain NODE" : "";
+    say(count(free, "GPU") + " free. You have " + mine + "." + told, told);
+  }
   at("age").textContent = "As of " + new Date(site.at * 1000).toLocaleTimeString();
 }
 

@@ -459,6 +459,21 @@ def test_a_variable_of_the_answers_that_another_file_would_override_is_refused(n
         files.render(site, {})
 
 
+def test_each_file_is_read_once_as_ansible_will(monkeypatch):
+    site, _former = proposed({"192.0.2.11": ["A100"]}, "192.0.2.11")
+    read, names = files.read, []
+    monkeypatch.setattr(files, "read", lambda name, text: names.append(name) or read(name, text))
+    made = files.render(site, {})
+    assert sorted(names) == sorted(name for name in made if name.endswith(".yml"))
+
+
+def test_a_file_that_would_be_no_yaml_is_named(monkeypatch):
+    site, _former = proposed({"192.0.2.11": ["A100"]}, "192.0.2.11")
+    monkeypatch.setattr(files, "in_yaml", lambda _value: "[")
+    with pytest.raises(files.Unwritable, match=r"inventory/hosts\.yml would be no YAML: .*odd characters"):
+        files.render(site, {})
+
+
 def test_ranges_of_names():
     assert answers.expand("r[1:2]n[08:10]") == ["r1n08", "r1n09", "r1n10", "r2n08", "r2n09", "r2n10"]
 

@@ -103,6 +103,20 @@ def test_a_site_whose_faulty_gpus_stay_in_service_is_told_so(
     assert ("faulty GPUs stay in service" in text) == stays
 
 
+@pytest.mark.parametrize(
+    ("state", "mode", "todo"),
+    [
+        ("absent", "act", "remove gpu_reconciler_state: absent for head1"),
+        ("present", "dry-run", "set gpu_reconciler_mode to act for head1"),
+        # What a template says is not known here.
+        ("{{ state }}", "auto", ""),
+    ],
+)
+def test_what_a_reconciler_needs_to_act_is_told(tmp_path: Path, state: str, mode: str, todo: str) -> None:
+    text = told(tmp_path, ("slurm_controllers",), gpu_reconciler_state=state, gpu_reconciler_mode=mode)
+    assert ("faulty GPUs stay in service" in text, todo in text) == (bool(todo), True)
+
+
 def test_a_variable_that_is_a_template_is_not_shown_as_a_name(tmp_path: Path) -> None:
     text = told(tmp_path, portal_name="portal.{{ domain }}", registry_tls_path="{{ where }}")
     assert "{{" not in text

@@ -8,6 +8,8 @@ import re
 import threading
 from typing import Any
 
+import pytest
+
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import slurm_backend
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
@@ -149,6 +151,40 @@ def test_each_gpu_is_a_tile_with_what_it_does_and_who_has_it() -> None:
         "until": 20.0,
     }
     assert (second["verdict"], second.get("user")) == ("ok", None)
+
+
+FATAL = (metric("gpu_info", 1, minor="0"), metric("gpu_health_status", 2))
+WELL = (metric("gpu_info", 1, minor="0"), metric("gpu_health_status", 0))
+ABOUT_HOST = {"metric": {"__name__": "gpu_health_reason", "host": "gpu1", "code": "nvml_failed"}, "value": [1, "2"]}
+
+
+@pytest.mark.parametrize(
+    ("measured", "node", "told"),
+    [
+        (FATAL, {}, True),
+        ((*WELL, ABOUT_HOST), {}, True),
+        (WELL, {}, False),
+        (FATAL, {"fenced": [0]}, False),
+        (FATAL, {"drained": True}, False),
+        (FATAL, {"takes_jobs": False}, False),
+    ],
+)
+def test_a_fatal_gpu_that_slurm_still_gives_to_jobs_is_told(
+    measured: tuple[dict[str, Any], ...], node: dict[str, Any], told: bool
+) -> None:
+    found = cluster.read(Slurm(Answers(JOBS)))
+    gpu1 = next(row for row in found["nodes"] if row["name"] == "gpu1")
+    gpu1.update({"fenced": []}, **node)
+    page = who.page(who.Look(1000.0, slurm_backend.document(found), {}, ""), "", prometheus(*measured))
+    assert [one.get("minor") for row in page["nodes"] for one in row["tiles"] if one.get("unfenced")] == [0] * told
+
+
+def test_a_fatal_verdict_on_a_host_is_one_on_each_of_its_gpus() -> None:
+    of_other = {**ABOUT_HOST, "metric": {**ABOUT_HOST["metric"], "host": "gpu2"}}
+    slight = {**ABOUT_HOST, "value": [1, "1"]}
+    gpu = prometheus(*WELL, metric("gpu_health_reason", 1, code="pcie_width"), ABOUT_HOST)["gpu1"][0]
+    assert (gpu["verdict"], gpu["reasons"]) == ("fatal", ["pcie_width", "nvml_failed"])
+    assert prometheus(*WELL, of_other, slight)["gpu1"][0]["verdict"] == "ok"
 
 
 def test_without_prometheus_each_gpu_is_a_tile_all_the_same() -> None:

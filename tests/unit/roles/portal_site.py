@@ -367,7 +367,7 @@ class Portal:
 
     def start_hub(self) -> None:
         self._start_hub()
-        self.until(lambda: Browser(self).get("/hub/login").status == 200, 90, "the hub does not answer")
+        self.until(lambda: Browser(self).get("/hub/login").status == 200, STARTS_S, "the hub does not answer")
 
     def run_hub(self) -> int:
         """Start a hub that cannot run; its exit status."""
@@ -404,13 +404,17 @@ class Portal:
         return (self.base / f"{name}.log").read_text(errors="replace")
 
     def until(self, is_true: Callable[[], object], seconds: float, what: str) -> Any:
-        end = time.monotonic() + seconds
+        """What is true at last. An assertion on the way, such as of an answer that does not come, is only not yet."""
+        end, last = time.monotonic() + seconds, ""
         while time.monotonic() < end:
-            found = is_true()
-            if found:
-                return found
+            try:
+                if found := is_true():
+                    return found
+                last = ""
+            except AssertionError as why:
+                last = f" ({str(why)[-1000:]})"
             time.sleep(1)
-        return pytest.fail(f"{what}:\n{self.log()[-4000:]}")
+        return pytest.fail(f"{what}{last}:\n{self.log()[-4000:]}")
 
     def ask_hub(self, path: str, data: bytes | None, known_as: str, **headers: str) -> int:
         """Ask the hub itself, without the proxy, as sessions do; the status of the answer.

@@ -16,14 +16,17 @@ from tests.unit.roles.portal_site import Portal, server_of
 
 pytestmark = pytest.mark.slow
 
+# For what takes seconds where nothing else runs.
+PATIENCE_S = 300
 PEOPLE = {f"person{number:02}": 42100 + number for number in range(1, 21)}
 NODES = [
     {"name": f"gpu{number}", "address": "127.0.0.1", "gpus": 4, "type": "a100", "cpus": 8, "memory": 32768, "up": True}
     for number in range(1, 6)
 ]
-# It answers what the hub asks of a server, and who it is; and proves itself as a session does.
+# It answers what the hub asks of a server, and who it is. As a session does, it proves itself, and takes the next port
+# where that of a session of another test is in its way.
 PROGRAM = """#!/usr/bin/python3 -I
-import json, os, ssl
+import contextlib, json, os, ssl
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -38,7 +41,10 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 where = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
-server = ThreadingHTTPServer((where.hostname, where.port), Handler)
+for port in range(where.port, where.port + 5):
+    with contextlib.suppress(OSError):
+        server = ThreadingHTTPServer((where.hostname, port), Handler)
+        break
 proof = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 proof.load_cert_chain(os.environ["JUPYTERHUB_SSL_CERTFILE"], os.environ["JUPYTERHUB_SSL_KEYFILE"])
 server.socket = proof.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
@@ -61,8 +67,13 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
 def started(portal: Portal, name: str) -> Browser:
     browser = Browser(portal)
     browser.patience_s = 120
-    assert browser.log_in(name).status == 200
-    assert browser.start(gpus="1", environment="small").status == 200
+    portal.until(lambda: browser.log_in(name).status == 200, PATIENCE_S, f"{name} cannot log in")
+    # Who gets no answer looks whether it starts, before the button is pressed again.
+    portal.until(
+        lambda: server_of(browser, name) or browser.start(gpus="1", environment="small").status == 200,
+        PATIENCE_S,
+        f"{name} cannot press the button",
+    )
     return browser
 
 
@@ -79,13 +90,13 @@ def answers(portal: Portal, browsers: dict[str, Browser]) -> dict[str, dict]:
     def all_ready() -> bool:
         return all(server_of(browser, name).get("ready") for name, browser in browsers.items())
 
-    portal.until(all_ready, 300, "not all sessions are ready")
+    portal.until(all_ready, PATIENCE_S, "not all sessions are ready")
     found = {}
     for name, browser in browsers.items():
         answer = portal.until(
             lambda name=name, browser=browser: (one := browser.get(f"/user/{name}/x")).status == 200 and one,
             # A proxy that was started again is told of the sessions by the hub every 20 seconds.
-            180,
+            PATIENCE_S,
             f"the session of {name} does not answer",
         )
         found[name] = answer.json()
@@ -117,7 +128,7 @@ def test_all_are_found_again_by_a_hub_and_a_proxy_that_were_killed(
         portal.start_proxy()
     if "hub" in killed:
         portal.start_hub()
-    portal.until(lambda: Browser(portal).get("/hub/login").status == 200, 60, "the proxy does not answer")
+    portal.until(lambda: Browser(portal).get("/hub/login").status == 200, PATIENCE_S, "the proxy does not answer")
     after = answers(portal, browsers)
     assert {name: row["pid"] for name, row in after.items()} == {name: row["pid"] for name, row in before.items()}
     assert len(portal.jobs()) == len(PEOPLE)
@@ -127,15 +138,23 @@ def test_a_hub_that_is_killed_while_twenty_press_the_button_leaves_no_session_th
     portal: Portal, browsers: dict[str, Browser]
 ) -> None:
     """Each is one of its user afterwards, or was never one."""
+
+    def second() -> list[str]:
+        """Whose second sessions there are."""
+        jobs = [job for job in portal.jobs() if job["chdir"].endswith("-second")]
+        return sorted(job["user"] for job in jobs if job["state"] in ("PENDING", "RUNNING"))
+
     with ThreadPoolExecutor(len(PEOPLE)) as pool:
-        list(pool.map(lambda row: row[1].start("second", gpus="0", environment="small"), browsers.items()))
+        for browser in browsers.values():
+            pool.submit(browser.start, "second", gpus="0", environment="small")
+        # In the midst of it; who has got no answer by then gets none.
+        portal.until(second, PATIENCE_S, "nobody gets a second session")
         portal.kill("hub")
     portal.start_hub()
 
     def is_settled() -> bool:
         ready = {name for name, browser in browsers.items() if server_of(browser, name, "second").get("ready")}
-        running = [job for job in portal.jobs() if job["state"] == "RUNNING" and job["chdir"].endswith("-second")]
-        return sorted(job["user"] for job in running) == sorted(ready)
+        return second() == sorted(ready)
 
-    portal.until(is_settled, 300, "there are sessions that nobody has")
+    portal.until(is_settled, PATIENCE_S, "there are sessions that nobody has")
     answers(portal, browsers)

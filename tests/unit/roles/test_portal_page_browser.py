@@ -44,6 +44,8 @@ def site(**changed: Any) -> dict[str, Any]:
         for row in rows[:2] if leases else []:
             row.update({key: leases[0][key] for key in ("user", "since", "until")})
         rows[3].update(verdict="fatal" if name == "gpu3" else "degraded", reasons=["xid_79", "pcie_width"])
+        if name == "gpu1":
+            rows[2].update(verdict="fatal", reasons=["xid_48"], unfenced=True)
         return rows
 
     def node(name: str, free: int, *leases: dict[str, Any], problem: str = "") -> dict[str, Any]:
@@ -122,7 +124,7 @@ def test_it_shows_who_has_what_since_when_and_who_waits(look: Callable[..., Any]
     assert "3 GPUs free. You have 2." in text
     assert re.search(r"gpu1 a100 2 of 4 .* alice \(you\) ?: 2 GPUs, session \(7\) for 1 h 30 min, since", text)
     does = "NVIDIA A100-SXM4-80GB 87 % 12.0 of 80 GiB 63 \u00b0C"
-    assert re.search(rf"GPU 0 ok {does} alice \(you\) since .* until .* GPU 2 ok {does} free", text)
+    assert re.search(rf"GPU 0 ok {does} alice \(you\) since .* until .* GPU 2 fatal {does} xid_48 not fenced", text)
     assert f"GPU 3 fatal {does} xid_79, pcie_width not in use" in text
     assert "A GPU bob since" in text
     assert "A GPU out of service not in use A GPU free" in text
@@ -140,6 +142,16 @@ def test_it_is_drawn_for_a_desk_and_a_phone(look: Callable[..., Any], tmp_path: 
     file = Path(os.environ.get("GPUOPS_SCREENS") or tmp_path) / f"tiles-{width}-{scheme}.png"
     look(site(), width, scheme, False, f"--screenshot={file.resolve()}")
     assert browser.size(file) == (width, 2000)
+
+
+def test_a_fatal_gpu_that_slurm_still_gives_to_jobs_is_told_first(look: Callable[..., Any]) -> None:
+    done = look(site())
+    text = text_of(done)
+    first = "3 GPUs free. You have 2. Slurm still gives fatal GPUs to jobs on gpu1. An administrator can close"
+    assert text.index(first) < text.index("Free now")
+    assert "xid_48 not fenced: Slurm still gives it to jobs nobody has it" in text
+    assert re.search(r'<p id="state"[^>]*class="error"', done.stdout)
+    assert done.stdout.count('class="tile fatal unfenced"') == 1
 
 
 def test_names_stay_text(look: Callable[..., Any]) -> None:

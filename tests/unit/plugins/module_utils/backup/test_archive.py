@@ -20,7 +20,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, make, passwords, restore, shelf
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup import (
+    archive,
+    make,
+    passwords,
+    restore,
+    shelf,
+    slurm_state,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import Part
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
@@ -175,15 +182,33 @@ def test_files_are_whole_while_slurmctld_replaces_them(host: Host) -> None:
 def test_what_a_program_knows_when_the_backup_begins_is_in_it(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(host)
 
+    def slurmctld(argv: list[str], _stdin: str | None, _timeout: float) -> tuple[int, str, str]:
+        if argv[0] == "squeue":
+            return 0, "7\n8\n", ""
+        if argv[1:4] == ["--oneliner", "show", "job"]:
+            # The first has ended meanwhile.
+            return (0, "JobId=8 JobName=x Requeue=0 Restarts=0", "") if argv[4] == "8" else (1, "", "Invalid job id")
+        assert argv == ["scontrol", "update", "jobid=8", "requeue=0"]
+        waits.append(0.0)
+        return 0, "", ""
+
     def passes(seconds: float) -> None:
-        if seconds >= 6:
+        waits[-1] += seconds
+        if waits[-1] > 5:
             (host.state / "job_state").write_text("with the job that has just started")
 
-    monkeypatch.setattr(make.time, "sleep", passes)
-    host.make(host.part(written_within_s=6))
+    waits: list[float] = []
+    monkeypatch.setattr(host, "run", slurmctld)
+    monkeypatch.setattr(slurm_state.save, "__defaults__", (passes,))
+    host.make(host.part(saved_by="slurmctld"))
     empty(host.state)
     host.put_back()
     assert (host.state / "job_state").read_text() == "with the job that has just started"
+
+
+@pytest.mark.parametrize("answer", [(0, "", ""), (1, "", "Unable to contact slurm controller")], ids=["no job", "away"])
+def test_without_jobs_or_slurmctld_there_is_nothing_to_wait_for(answer: tuple[int, str, str]) -> None:
+    assert not slurm_state.save(lambda *_words: answer, lambda _seconds: pytest.fail("it waits"))
 
 
 def test_a_database_is_copied_whole_while_it_is_written(host: Host) -> None:

@@ -50,7 +50,7 @@ def test_a_head_has_what_its_groups_know() -> None:
     ]
     # What the reconciler has in slurmctld's directory is not written while it is put back.
     assert found["slurm"]["units"] == ["slurmctld.service", "baremetal-gpu-reconciler.service"]
-    assert found["slurm"]["written_within_s"] > 5
+    assert found["slurm"]["saved_by"] == "slurmctld"
     assert found["slurm_accounting"]["mariadb"] == "slurm_acct_db"
     # Its database is copied through SQLite; beside it is uids.json.
     assert found["portal"]["sqlite"] == ["/var/lib/baremetal-gpu-portal/jupyterhub.sqlite"]

@@ -63,6 +63,14 @@ def test_the_role_gives_the_recorded_plan(role: str, name: str, answers: dict[st
             assert job[key] == answer["plan"][key]
 
 
+@pytest.mark.parametrize(("changed", "waits"), [({}, True), ({"gpu_reconciler_state": "absent"}, False)])
+def test_a_list_of_gpus_is_left_to_a_reconciler_that_is_there(changed: dict[str, str], waits: bool) -> None:
+    case = CASES["mesos_agent"]["the reconciler has the list of GPUs"]
+    hosts = {**case["hosts"], "m1": {**case["hosts"]["m1"], **changed}}
+    (found,) = evaluate(["mesos_agent", "mesos_common"], [site("mesos_agent", {**case, "hosts": hosts})])
+    assert any("is left to the reconciler" in text for text in found["gpu1"]["plan"]["remarks"]) == waits
+
+
 @pytest.mark.parametrize("role", ["mesos_master", "marathon"])
 def test_what_other_hosts_plan_with_holds_no_secret(role: str, answers: dict[str, Answers]) -> None:
     for name, hosts in answers[role].items():

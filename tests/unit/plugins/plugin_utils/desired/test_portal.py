@@ -58,13 +58,14 @@ def plan(
     peers: dict[str, Any] | None = None,
     docker: str = "",
     found: dict[str, list[str]] | None = None,
+    library: list[str] | None = None,
     **changed: Any,
 ) -> dict[str, Any]:
     others = {"host": "login1", "address": "192.0.2.5", "hosts": ["login1"], "logins": ["login1"], "mesos": {}}
     others |= {"nodes": [], "hostvars": {}, **(peers or {})}
     given = params(tmp_path, **changed)
     addresses = {name: ["192.0.2.5"] for name in portal.looked_up(given, others)} if found is None else found
-    facts = {"python": python, "docker": docker, "addresses": addresses}
+    facts = {"python": python, "docker": docker, "addresses": addresses, "library": library or []}
     return portal.desired(given, facts, others).as_dict()
 
 
@@ -712,6 +713,53 @@ def test_what_a_host_has_of_before_the_package_is_removed_and_restarts_no_proxy(
     assert "\nExecStartPre=/opt/baremetal-gpu/portal/bin/python /etc/baremetal-gpu/portal/hub_certificates.py " in unit
     removed = files(plan(tmp_path, state="absent")["service"])
     assert {removed[path]["state"] for path in (*before, portal.LIBRARY, *portal.IN_HUB.values())} == {"absent"}
+
+
+def test_a_file_that_a_former_version_of_the_package_had_goes_and_the_hub_is_restarted(tmp_path: Path) -> None:
+    modules = f"{portal.LIBRARY}/ansible_collections/baremetal/gpu/plugins/module_utils"
+    former = [f"{portal.LIBRARY}/baremetal_gpu_portal/{name}" for name in ("old.py", "static/old-page.css", "who/x.py")]
+    former += [f"{modules}/portal/old.py"]
+    others = [
+        f"{portal.LIBRARY}/baremetal_gpu_portal/__pycache__/old.cpython-313.pyc",
+        f"{portal.LIBRARY}/baremetal_gpu_portal/notes.txt",
+        f"{portal.LIBRARY}/baremetal_gpu_portal/../../../../../etc/x.py",
+        f"{portal.LIBRARY}/ansible_collections/other/site/x.py",
+        "/etc/x.py",
+        "baremetal_gpu_portal/old.py\n",
+    ]
+    now = list(files(plan(tmp_path)["service"]))
+    document = plan(tmp_path, library=[*former, *others, *now])["service"]
+    assert [path for path in files(document) if path not in now] == sorted(former)
+    for path in former:
+        assert files(document)[path] == {"path": path, "state": "absent"}
+        assert restarted_by(document, path) == {"baremetal-gpu-portal.service"}
+
+
+def test_the_role_finds_the_files_of_a_former_version(tmp_path: Path) -> None:
+    """The tasks' own search, in another place."""
+    (find,) = [
+        task
+        for task in yaml.safe_load((ROOT / "roles" / "portal" / "tasks" / "service.yml").read_text())
+        if "ansible.builtin.find" in task
+    ]
+    library = tmp_path / "python"
+    for name in ("baremetal_gpu_portal/old.py", "baremetal_gpu_portal/templates/old.html"):
+        (library / name).parent.mkdir(parents=True, exist_ok=True)
+        (library / name).touch()
+    plans = {"__portal_plan": {"environment": {"paths": [str(library)]}}}
+    role = yaml.safe_load((ROOT / "roles" / "portal" / "vars" / "main.yml").read_text())["__portal_plan"]
+    (told,) = re.findall(r"'library': (.*),\n", role)
+    told = {
+        "ansible.builtin.copy": {"dest": str(tmp_path / "told"), "content": f"{{{{ {told} }}}}"},
+        "check_mode": False,
+    }
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": plans, "tasks": [find, told]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    done = try_run(
+        [BIN / "ansible-playbook", "--check", tmp_path / "play.yml"], ANSIBLE_CONFIG=str(ROOT / "ansible.cfg")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(json.loads((tmp_path / "told").read_text())) == sorted(map(str, library.rglob("*.*")))
 
 
 def test_whoever_has_left_the_site_is_closed_for_the_portal(tmp_path: Path) -> None:

@@ -59,3 +59,37 @@ def test_whether_it_acts(variables, acts):
 
 def test_without_a_host_nothing_acts():
     assert found({"gpu_reconcilers": ["head1"]}, {})["acts"] is False
+
+
+RECORDS, IS_ABSENT = {"gpu_reconciler_mode": "record"}, {"gpu_reconciler_state": "absent"}
+OF_MESOS = {"gpu_reconcilers": ["master1"], **MASTERS}
+
+
+@pytest.mark.parametrize(
+    ("groups", "variables", "idle"),
+    [
+        ({}, {}, None),
+        ({"slurm_controllers": []}, {}, None),
+        ({}, {"head1": RECORDS}, None),
+        ({}, dict.fromkeys(CONTROLLERS, RECORDS), ("head1", "record")),
+        # One that is removed fences nothing.
+        ({}, dict.fromkeys(CONTROLLERS, IS_ABSENT), ("head1", "absent")),
+        ({"gpu_reconcilers": ["login1"]}, {}, ("login1", "dry-run")),
+        ({"gpu_reconcilers": ["login1"]}, {"login1": {"gpu_reconciler_mode": "act"}}, None),
+        # Each scheduler has its own.
+        (OF_MESOS, {}, ("master1", "dry-run")),
+        (OF_MESOS, {"master1": {"gpu_reconciler_mode": "act"}}, None),
+        (
+            OF_MESOS,
+            {"master1": {"gpu_reconciler_mode": "act"}, **dict.fromkeys(CONTROLLERS, RECORDS)},
+            ("head1", "record"),
+        ),
+        (OF_MESOS, {"master1": IS_ABSENT}, ("master1", "absent")),
+        # That of before, which needed ZooKeeper, is removed, and slurmctld has its own.
+        ({"gpu_reconcilers": ["login1"]}, {"login1": IS_ABSENT}, None),
+        ({"gpu_reconcilers": CONTROLLERS}, dict.fromkeys(CONTROLLERS, IS_ABSENT), ("head1", "absent")),
+    ],
+)
+def test_which_reconciler_leaves_faulty_gpus_in_service(groups, variables, idle):
+    hostvars = {**{name: {} for name in (*CONTROLLERS, "login1", "master1")}, **variables}
+    assert fence.idle({"slurm_controllers": CONTROLLERS, **groups}, hostvars) == idle
