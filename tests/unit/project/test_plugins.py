@@ -97,7 +97,7 @@ def test_the_domain_does_not_import_ansible(path: Path):
 @pytest.mark.parametrize("path", tracked("plugins", ".py"), ids=str)
 def test_plugins_need_nothing_but_ansible_and_the_standard_library(path: Path):
     """The target needs Python and nothing else; pynvml travels with the module that needs it. The reconciler's masters
-    have kazoo, and nodes of Kubernetes have grpcio and protobuf. Hosts with the program `ceph` may have its libraries for
+    have kazoo, nodes of Kubernetes have grpcio and protobuf. Hosts with the program `ceph` may have its libraries for
     this Python, and do without. The controller has what ansible-core itself needs."""
     roots = {name.split(".")[0] for name in imported(path)} - {"__future__", "ansible", "ansible_collections", "pynvml"}
     had = {
