@@ -46,6 +46,10 @@ class Term(Site):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def on_node(self, user: str, command: str) -> str:
+        """What a command of a user prints on the node, where users log in only while a job of theirs runs there."""
+        return self.root(NODE, f"runuser -u {user} -- bash -c {shlex.quote(f'cd && {command}')}")
+
     def running(self) -> dict[str, dict[str, str]]:
         return {name: services(name, self.root) for name in NAMES}
 
@@ -117,9 +121,10 @@ def test_one_run_makes_it_and_a_second_changes_and_restarts_nothing(term: Term) 
 
 def test_a_user_has_one_home_on_the_head_on_the_node_and_in_jobs(term: Term) -> None:
     term.does("alice", "echo mine >file", HEAD)
-    assert term.does("alice", "cat file; findmnt -no FSTYPE -T ~", NODE).split() == ["mine", "nfs4"]
+    assert term.login("alice", "true", NODE)[0] == 255
+    assert term.on_node("alice", "cat file; findmnt -no FSTYPE -T ~").split() == ["mine", "nfs4"]
     assert term.does("alice", "srun --quiet --mem=100 sh -c 'hostname; cat file'", HEAD).split() == [NODE, "mine"]
-    assert "Permission denied" in term.login("bob", "ls ~alice", NODE)[1]
+    assert "Permission denied" in term.on_node("bob", "ls ~alice 2>&1 || true")
     assert "Permission denied" in term.root(NODE, "ls ~alice 2>&1 || true")
 
 
@@ -133,12 +138,12 @@ def test_a_home_that_is_full_takes_no_more(term: Term) -> None:
 
 def test_a_head_that_loses_its_power_costs_a_job_on_the_node_nothing(term: Term) -> None:
     job = term.does("bob", f"sbatch --parsable --mem=100 --wrap {shlex.quote(WRITER)}", HEAD)
-    until(lambda: term.login("bob", "cat lines", NODE)[1].endswith("5"), 300, lambda: term.does("bob", "squeue", HEAD))
+    until(lambda: "5" in term.on_node("bob", "cat lines || true"), 300, lambda: term.does("bob", "squeue", HEAD))
     term.machines[HEAD].power_cut()
     until(lambda: term.login("bob", f"squeue -h -j {job} -o %T", HEAD)[1] == "RUNNING", 900, lambda: term.running())
-    before = len(term.does("bob", "cat lines", NODE).split())
-    until(lambda: len(term.does("bob", "cat lines", NODE).split()) > before, 300, lambda: before)
-    numbers = term.does("bob", "cat lines", NODE).split()
+    before = len(term.on_node("bob", "cat lines").split())
+    until(lambda: len(term.on_node("bob", "cat lines").split()) > before, 300, lambda: before)
+    numbers = term.on_node("bob", "cat lines").split()
     assert numbers == [str(number + 1) for number in range(len(numbers))]
     term.does("bob", f"scancel {job}", HEAD)
 
