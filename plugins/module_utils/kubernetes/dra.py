@@ -313,8 +313,13 @@ class Driver:
         try:
             while not ended.wait(TICK_S):
                 if not self._servers or not os.path.exists(self.registration_socket):
-                    self.stop()
-                    self.serve()
+                    try:
+                        self.stop()
+                        self.serve()
+                    except OSError as why:
+                        self.problem = str(why)
+                        ended.wait(RETRY_S)
+                        continue
                 if self.gpus.refresh():
                     with self._changed:
                         self._number += 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,10 +39,12 @@ class Node(Agent):
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path)
-    yield made
-    made.close()
+def node() -> Iterator[Node]:
+    # The name of a socket has at most 107 characters, so not tmp_path.
+    with tempfile.TemporaryDirectory(prefix="plugin-") as base:
+        made = Node(Path(base))
+        yield made
+        made.close()
 
 
 def test_kubelet_gets_every_gpu_that_the_agent_reports_with_its_numa_node(node: Node) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,10 +83,26 @@ class Node(Agent):
 
 
 @pytest.fixture
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
-    made = Node(tmp_path, getattr(request, "param", True))
-    yield made
-    made.close()
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    # The name of a socket has at most 107 characters, so not tmp_path.
+    with tempfile.TemporaryDirectory(prefix="dra-") as base:
+        made = Node(Path(base), getattr(request, "param", True))
+        yield made
+        made.close()
+
+
+def test_a_socket_that_cannot_be_made_is_a_problem_until_it_can(tmp_path: Path) -> None:
+    plugins = tmp_path / "plugins"
+    plugins.write_text("in the way")
+    api = Api(Settings("https://127.0.0.1:1", "/dev/null", None))
+    driver = dra.Driver(Gpus(str(tmp_path)), api, NODE, registry=str(tmp_path), plugins=str(plugins))
+    ended = threading.Event()
+    thread = threading.Thread(target=driver.run, args=(ended,))
+    thread.start()
+    until(lambda: driver.problem)
+    assert thread.is_alive()
+    ended.set()
+    thread.join(30)
 
 
 def test_the_slice_has_every_gpu_with_what_a_claim_selects_by(node: Node) -> None:
