@@ -67,7 +67,6 @@ def build_package(package: Package, directory: Path) -> Path:
         root = Path(temporary) / "root"
         control = root / "DEBIAN"
         control.mkdir(parents=True)
-        root.chmod(0o755)
         (control / "control").write_text(package.control())
         for name, text in package.scripts.items():
             (control / name).write_text(text)
@@ -87,6 +86,10 @@ def build_package(package: Package, directory: Path) -> Path:
             place = root / path.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(goal)
+        # Whatever the mask of this process is: dpkg-deb wants it for its own directory, and hosts for theirs.
+        for place in (root, *root.rglob("*")):
+            if place.is_dir() and not place.is_symlink():
+                place.chmod(0o755)
         subprocess.run(
             # Programs of 100 MB are packed in a second.
             ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "--build", root, target],
