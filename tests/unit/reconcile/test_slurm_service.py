@@ -83,6 +83,8 @@ class Site:
         self.running = service(settings)
         self.thread = threading.Thread(target=self.running.run)
         self.thread.start()
+        # What is published once is heard.
+        until(lambda: self.running.store._receiver)
 
     def stop(self) -> None:
         if self.running is not None:
