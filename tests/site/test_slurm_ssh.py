@@ -228,7 +228,7 @@ def test_what_another_has_set_up_is_told_before_anything_is_changed(adopting: Cl
     ssh(NODE, "echo 'account [default=ignore] pam_slurm_adopt.so' | sudo tee -a /etc/pam.d/common-account")
     try:
         play = adopting.run()
-        assert "pam_slurm_adopt already" in " ".join(play.failures[NODE])
+        assert "pam_slurm_adopt is set up already" in " ".join(play.failures[NODE])
         assert NODE not in play.changed_tasks
     finally:
         ssh(NODE, "sudo sed -i '/pam_slurm_adopt/d' /etc/pam.d/common-account")
