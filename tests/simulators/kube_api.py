@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A stand-in for Kubernetes' API server, for the few kinds of objects that ours use. It refuses what the real one does.
 
-It has resource versions, conflicts, merge patches, and keeps device taints or drops them, as the feature gate
+It has resource versions, conflicts, patches of conditions, and keeps device taints or drops them, as the feature gate
 DRADeviceTaints has it.
 """
 
@@ -77,6 +77,7 @@ class KubeApi:
                 if path in self.objects:
                     return 409, _status(409, "already exists")
                 return self._write(path, body, 201)
+            path = path.removesuffix("/status")
             if path not in self.objects:
                 return 404, _status(404, f"{path} not found")
             old = self.objects[path]
@@ -86,7 +87,7 @@ class KubeApi:
                 if body["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
                     return 409, _status(409, "the object has been modified")
                 return self._write(path, body, 200)
-            if kind != "application/merge-patch+json":
+            if kind != "application/strategic-merge-patch+json":
                 return 415, _status(415, f"unsupported media type {kind}")
             return self._write(path, _merged(old, body), 200)
 
@@ -129,15 +130,15 @@ def _status(code: int, message: str) -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
 
 
-def _merged(old: Any, change: Any) -> Any:
-    if not isinstance(change, dict) or not isinstance(old, dict):
-        return change
+def _merged(old: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """As a strategic merge patch: of the lists that ours patch, conditions alone are merged, by their type."""
     found = dict(old)
     for key, value in change.items():
-        if value is None:
-            found.pop(key, None)
+        if key == "conditions":
+            rows = {row["type"]: row for row in [*found.get(key, ()), *value]}
+            found[key] = list(rows.values())
         else:
-            found[key] = _merged(old.get(key), value)
+            found[key] = _merged(found.get(key) or {}, value) if isinstance(value, dict) else value
     return found
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The few calls of Kubernetes' API that ours need, with a client certificate or a token.
+"""The few calls of Kubernetes' API that ours need, with a client certificate.
 
 Objects are plain JSON as the API has them. Source: kubernetes.io/docs/reference/using-api/api-concepts.
 """
@@ -11,39 +11,29 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 # The answer to a list of all nodes of a large cluster.
 BYTES_AT_MOST = 64 << 20
-TOKEN_AT_MOST = 64 << 10
-MERGE = "application/merge-patch+json"
+# Rows of a list are told apart by a key of theirs, such as the type of a condition.
 STRATEGIC = "application/strategic-merge-patch+json"
-
-
-class Refused(CallFailed):
-    """The API server's own no. :ivar status: of HTTP, such as 404, 409 or 422."""
-
-    def __init__(self, why: str, status: int, remedy: str = "") -> None:
-        super().__init__(why, remedy)
-        self.status = status
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`certificate` is a PEM file with the client's certificate and its key, as kubelet has one; `token` a file with a
-    token instead. Both are read at each connection: they are renewed while a daemon runs."""
+    """`certificate` is a PEM file with the client's certificate and its key, as kubelet has one. It is read at each
+    connection: it is renewed while a daemon runs."""
 
     server: str
     ca_file: str = "/etc/kubernetes/pki/ca.crt"
     certificate: str | None = "/var/lib/kubelet/pki/kubelet-client-current.pem"
-    token: str | None = None
     timeout_s: float = 5.0
 
 
@@ -64,38 +54,19 @@ class Api:
     def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return self._call("PUT", path, body)
 
-    def patch(self, path: str, body: Mapping[str, Any], kind: str = MERGE) -> dict[str, Any]:
-        return self._call("PATCH", path, body, kind)
-
-    def delete(self, path: str) -> None:
-        """Also where it is gone already."""
-        try:
-            self._call("DELETE", path)
-        except Refused as why:
-            if why.status != 404:
-                raise
-
-    def find(self, path: str) -> dict[str, Any] | None:
-        """The object; None where there is none."""
-        try:
-            return self.get(path)
-        except Refused as why:
-            if why.status != 404:
-                raise
-            return None
+    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._call("PATCH", path, body, STRATEGIC)
 
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, kind: str = "application/json"
     ) -> dict[str, Any]:
-        """Raises Refused, and CallFailed where the server is not reached or its answer cannot be read."""
+        """Raises CallFailed where the server refuses, is not reached, or gives an answer that cannot be read."""
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = kind
         try:
             context = ssl.create_default_context(cafile=self.settings.ca_file)
-            if self.settings.token is not None:
-                headers["Authorization"] = f"Bearer {read_text(self.settings.token, TOKEN_AT_MOST).strip()}"
-            elif self.settings.certificate is not None:
+            if self.settings.certificate is not None:
                 context.load_cert_chain(self.settings.certificate)
             connection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=self.settings.timeout_s, context=context
@@ -118,5 +89,10 @@ class Api:
             raise CallFailed(f"{self.settings.server} answers {path} with what is not an object")
         if answer.status >= 300:
             said = one_line(found.get("message") or answer.reason, 300)
-            raise Refused(f"{method} {path}: {answer.status} {said}", answer.status)
+            raise CallFailed(f"{method} {path}: {answer.status} {said}")
         return found
+
+
+def time_text(seconds: float) -> str:
+    """A time as the API has it, from Unix seconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

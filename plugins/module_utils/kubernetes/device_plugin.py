@@ -95,8 +95,6 @@ class DevicePlugin:
     def __init__(self, gpus: Gpus, directory: str = DIRECTORY) -> None:
         self.gpus, self.directory = gpus, directory
         self.types = protobuf.messages(VERSION, TABLE)
-        self.changed = threading.Condition()
-        self._number = 0
         self._ended = threading.Event()
         self._server: Any = None
         # What stops kubelet from using us; empty if nothing does.
@@ -114,12 +112,11 @@ class DevicePlugin:
         """The GPUs now, and again at each change."""
         sent = -1
         while not self._ended.is_set() and context.is_active():
-            with self.changed:
-                if self._number == sent:
-                    self.changed.wait(1.0)
-                    continue
-                sent, rows = self._number, list(self.gpus.found.values())
-            yield self.types["ListAndWatchResponse"](devices=[self._device(gpu) for gpu in rows])
+            number = self.gpus.wait(sent, 1.0)
+            if number != sent:
+                sent = number
+                rows = [self._device(gpu) for gpu in self.gpus.found.values()]
+                yield self.types["ListAndWatchResponse"](devices=rows)
 
     def _device(self, gpu: Gpu) -> Any:
         device = self.types["Device"](ID=gpu.uuid, health=HEALTHY if gpu.is_well else UNHEALTHY)
@@ -182,10 +179,7 @@ class DevicePlugin:
         known: tuple[int, ...] | None = None
         try:
             while not ended.wait(TICK_S):
-                if self.gpus.refresh():
-                    with self.changed:
-                        self._number += 1
-                        self.changed.notify_all()
+                self.gpus.refresh()
                 now = self._sockets()
                 # kubelet forgets its plugins when it starts, and removes their sockets.
                 if now == known and not self.problem:

@@ -24,7 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.container.cdi import
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import grpc_server, protobuf
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api, time_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu, Gpus
 
 DRIVER = "gpu.baremetal-gpu"
@@ -116,7 +116,7 @@ class Slices:
         self.keeps_taints = True
 
     def wanted(self, gpus: Mapping[str, Gpu], now: float) -> list[dict[str, Any]]:
-        text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+        text = time_text(now)
         rows = []
         for uuid, gpu in sorted(gpus.items()):
             if self._since.get(uuid, ("", ""))[0] != gpu.code:
@@ -163,9 +163,6 @@ class Slices:
             "spec": {"driver": DRIVER, "nodeName": self.node, "pool": pool, "devices": devices},
         }
 
-    def remove(self) -> None:
-        self.api.delete(f"{SLICES}/{self.name}")
-
 
 def _uuid_of(row: Mapping[str, Any], gpus: Mapping[str, Gpu]) -> str:
     return next((uuid for uuid in gpus if device_name(uuid) == row.get("name")), "")
@@ -188,7 +185,6 @@ class Driver:
         self.types = protobuf.messages(PACKAGE, TABLE)
         self.registration = protobuf.messages("pluginregistration", REGISTRATION)
         self.health = protobuf.messages("v1alpha1", HEALTH)
-        self._changed, self._number = threading.Condition(), 0
         self.directory = os.path.join(plugins, DRIVER)
         self.socket = os.path.join(self.directory, "dra.sock")
         self.registration_socket = os.path.join(registry, f"{DRIVER}-reg.sock")
@@ -257,12 +253,11 @@ class Driver:
         """The health of every GPU now, and again at each change: kubelet shows it in the status of a pod."""
         sent, at = -1, 0.0
         while self._servers and context.is_active():
-            with self._changed:
-                if self._number == sent and time.monotonic() < at + HEALTH_S / 2:
-                    self._changed.wait(1.0)
-                    continue
-                sent, at, rows = self._number, time.monotonic(), list(self.gpus.found.values())
-            yield self.health["NodeWatchResourcesResponse"](devices=[self._health(gpu) for gpu in rows])
+            number = self.gpus.wait(sent, 1.0)
+            if number != sent or time.monotonic() >= at + HEALTH_S / 2:
+                sent, at = number, time.monotonic()
+                rows = [self._health(gpu) for gpu in self.gpus.found.values()]
+                yield self.health["NodeWatchResourcesResponse"](devices=rows)
 
     def _health(self, gpu: Gpu) -> Any:
         text = "" if gpu.is_well else f"{gpu.code}: {gpu.text}"
@@ -320,11 +315,7 @@ class Driver:
                         self.problem = str(why)
                         ended.wait(RETRY_S)
                         continue
-                if self.gpus.refresh():
-                    with self._changed:
-                        self._number += 1
-                        self._changed.notify_all()
-                elif time.monotonic() < due:
+                if not self.gpus.refresh() and time.monotonic() < due:
                     continue
                 try:
                     self.slices.publish(self.gpus.found, time.time())

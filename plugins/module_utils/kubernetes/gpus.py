@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,7 @@ class Gpus:
         # Why the report cannot be used; empty if it can.
         self.problem = "the agent has not reported yet"
         self._seen: tuple[int, ...] = ()
+        self._changed, self._number = threading.Condition(), 0
 
     def refresh(self) -> bool:
         """Whether anything changed."""
@@ -75,7 +77,19 @@ class Gpus:
             self.problem, result = one_line(why, 300), None
         if result is not None:
             self.found = judged(result, self.found)
-        return before != (self.found, self.problem)
+        if before == (self.found, self.problem):
+            return False
+        with self._changed:
+            self._number += 1
+            self._changed.notify_all()
+        return True
+
+    def wait(self, number: int, timeout_s: float) -> int:
+        """The number of the last change; waits so long for one after that of `number`. From any thread."""
+        with self._changed:
+            if self._number == number:
+                self._changed.wait(timeout_s)
+            return self._number
 
     def _stat(self) -> tuple[int, ...]:
         status = os.stat(os.path.join(self.root, agent_result.path(self.root).lstrip("/")))

@@ -8,13 +8,12 @@ With the credentials of the node's kubelet, which may do this for its own node a
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import STRATEGIC, Api
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api, time_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu
 
 CONDITION = "GpuHealthy"
@@ -66,10 +65,10 @@ class NodeStatus:
             "status": status,
             "reason": reason,
             "message": message,
-            "lastHeartbeatTime": _text(now),
-            "lastTransitionTime": _text(self._since),
+            "lastHeartbeatTime": time_text(now),
+            "lastTransitionTime": time_text(self._since),
         }
-        self.api.patch(f"/api/v1/nodes/{self.node}/status", {"status": {"conditions": [row]}}, STRATEGIC)
+        self.api.patch(f"/api/v1/nodes/{self.node}/status", {"status": {"conditions": [row]}})
 
     def _tell(self, gpus: Mapping[str, Gpu], now: float) -> None:
         """An event for each GPU that is withheld now and was not, or the other way round."""
@@ -90,12 +89,8 @@ class NodeStatus:
             "message": message[:TEXT_AT_MOST],
             "type": kind,
             "source": {"component": "baremetal-gpu", "host": self.node},
-            "firstTimestamp": _text(now),
-            "lastTimestamp": _text(now),
+            "firstTimestamp": time_text(now),
+            "lastTimestamp": time_text(now),
             "count": 1,
         }
         self.api.create("/api/v1/namespaces/default/events", event)
-
-
-def _text(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

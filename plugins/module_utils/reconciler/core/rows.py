@@ -9,6 +9,7 @@ is not gone on from.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import (
@@ -53,6 +54,7 @@ def _fence(value: Any, where: str) -> list[Any]:
     return [_seconds(value[0], where), host_text(value[1], where)]
 
 
+@functools.lru_cache
 def _row(plan: Plan) -> Shape:
     kind = one_of(*plan.KINDS)
     step = object_of(

@@ -60,6 +60,8 @@ class Plan(Protocol):
     on the node decides, not how far the one before seemed to be.
     """
 
+    def __hash__(self) -> int: ...
+
     @property
     def KINDS(self) -> Sequence[str]:
         """The kinds of its steps."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,16 @@ def until(wanted: Callable[[], Any]) -> Any:
         assert time.monotonic() < end
         time.sleep(0.02)
     return found
+
+
+def certificate(base: Path) -> tuple[Path, Path]:
+    """That of an API server at 127.0.0.1, and its key."""
+    found, key = base / "certificate.pem", base / "key.pem"
+    if not found.exists():
+        words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+        words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(found)]
+        subprocess.run(words, check=True, capture_output=True)
+    return found, key
 
 
 class Agent:

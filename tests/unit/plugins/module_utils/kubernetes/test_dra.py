@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api impor
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpus
 from tests.simulators.kube_api import KubeApi
 from tests.simulators.kubelet import field, fields, texts
-from tests.unit.plugins.module_utils.kubernetes.agent_report import UUIDS, Agent, until
+from tests.unit.plugins.module_utils.kubernetes.agent_report import UUIDS, Agent, certificate, until
 
 NODE = "n1"
 NAMES = [uuid.lower() for uuid in UUIDS]
@@ -31,14 +30,10 @@ class Node(Agent):
 
     def __init__(self, base: Path, keeps_taints: bool) -> None:
         super().__init__(base / "root")
-        key, certificate = base / "key.pem", base / "certificate.pem"
-        words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-        words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-        subprocess.run(words, check=True, capture_output=True)
-        self.api = KubeApi(certificate, key, keeps_taints)
+        self.api = KubeApi(*certificate(base), keeps_taints)
         self.registry, self.plugins = base / "registry", base / "plugins"
         self.registry.mkdir()
-        self.settings = Settings(self.api.url, str(certificate), None)
+        self.settings = Settings(self.api.url, str(certificate(base)[0]), None)
         self.start()
 
     def start(self, evicts: bool = False) -> None:
