@@ -1,0 +1,128 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Makes a host a member of a cluster of Kubernetes with kubeadm, and notices where an earlier attempt was cut.
+
+kubeadm refuses a host on which an attempt has left files or ports. They may be those of a cluster that is in use, so
+they are ignored only where a record tells that the attempt was this program's own and did not end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+
+# What kubeadm checks and an attempt that was cut has left. Source: `kubeadm init --help` and `kubeadm join --help`.
+MANIFESTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+LEFT = {
+    "init": (
+        *(f"FileAvailable--etc-kubernetes-manifests-{name}.yaml" for name in MANIFESTS),
+        *(f"Port-{port}" for port in (6443, 10250, 10257, 10259, 2379, 2380)),
+        "DirAvailable--var-lib-etcd",
+    ),
+    "join": (
+        "FileAvailable--etc-kubernetes-bootstrap-kubelet.conf",
+        "FileAvailable--etc-kubernetes-kubelet.conf",
+        "FileAvailable--etc-kubernetes-pki-ca.crt",
+        "Port-10250",
+    ),
+}
+EVIDENCE_AT_MOST = 1000
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A host and the cluster that it is to be a member of.
+
+    :ivar command: `init` for the first control plane, which creates the cluster, or `join`.
+    :ivar server: host:port of the API server of the cluster.
+    :ivar ignored: further checks of kubeadm that are not made.
+    :ivar root: the directory that is the host's.
+    """
+
+    run: Run
+    command: str
+    server: str
+    ignored: tuple[str, ...] = ()
+    root: Path = Path("/")
+
+    @property
+    def kubelet(self) -> Path:
+        return self.root / "etc/kubernetes/kubelet.conf"
+
+    @property
+    def begun(self) -> Path:
+        return self.root / "var/lib/baremetal-gpu/kubeadm-begun"
+
+    def is_due(self) -> bool:
+        """Whether the host is not yet a member. Raises Refused where it must not become one."""
+        if self.begun.exists():
+            return True
+        if self.kubelet.exists():
+            if self.command == "join":
+                self._check_server()
+            return False
+        etcd = self.root / "var/lib/etcd/member"
+        if self.command == "init" and etcd.exists():
+            raise Refused(
+                f"/{etcd.relative_to(self.root)} has the data of a cluster, and /etc/kubernetes has no files of it",
+                "restore /etc/kubernetes from a backup (docs/kubernetes.md), or move /var/lib/etcd away if that "
+                "cluster is not needed any more",
+                code="data_without_cluster",
+                subject="etcd",
+            )
+        return True
+
+    def _check_server(self) -> None:
+        """A kubelet that has joined speaks to the API server of its cluster."""
+        found = re.search(r"^\s*server: *(?:https://)?(\S+)$", self.kubelet.read_text(encoding="utf-8"), re.MULTILINE)
+        has = found[1] if found else ""
+        if has != self.server:
+            raise Refused(
+                f"the host is a node of the cluster at {one_line(has) or 'an unknown address'}, and this one is at "
+                f"{self.server}",
+                "drain it there and run 'kubeadm reset' on it, or correct kubernetes_common_endpoint",
+                code="other_cluster",
+                subject="kubelet",
+            )
+
+    def perform(self, config: str, timeout_s: float) -> None:
+        """Run kubeadm with this configuration, which may have a token. Raises CallFailed with what kubeadm says."""
+        ignored = [*self.ignored, *(LEFT[self.command] if self.begun.exists() else ())]
+        self.begun.parent.mkdir(parents=True, exist_ok=True)
+        self.begun.touch()
+        # For root alone, and gone with the command.
+        handle, path = tempfile.mkstemp(suffix=".yaml")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(config)
+            words = ["kubeadm", self.command, f"--config={path}"]
+            if ignored:
+                words.append(f"--ignore-preflight-errors={','.join(ignored)}")
+            status, _stdout, stderr = self.run(words, None, timeout_s)
+        finally:
+            os.unlink(path)
+        if status != 0:
+            raise CallFailed(
+                f"kubeadm {self.command} has failed: {reason(stderr)}",
+                "correct what it names and run again; 'journalctl -u kubelet' and 'crictl ps -a' on the host have more",
+                code="kubeadm_failed",
+                subject="kubeadm",
+                evidence=stderr[-EVIDENCE_AT_MOST:],
+            )
+        self.begun.unlink()
+
+
+def reason(stderr: str) -> str:
+    """The sentence of what kubeadm has written that says why it ended."""
+    lines = [line.strip() for line in stderr.splitlines()]
+    errors = [line.replace("[ERROR ", "[") for line in lines if line.startswith("[ERROR ")]
+    named = [line for line in lines if line.lower().startswith(("error", "caused by"))]
+    return one_line("; ".join(errors) or " ".join(named) or " ".join(lines[-1:]) or "it gives no reason", 400)

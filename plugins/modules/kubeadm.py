@@ -1,0 +1,95 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubeadm
+short_description: Make a host a member of a Kubernetes cluster
+version_added: 0.1.0
+description:
+  - Creates a cluster with C(kubeadm init), or joins one with C(kubeadm join). A host that is a member already is not
+    changed.
+  - An attempt that was cut continues in the next run. What else is on the host is never overwritten; a host with the
+    data of a cluster, or in another cluster, is refused.
+options:
+  command:
+    description: Whether the host creates the cluster or joins it.
+    type: str
+    choices: [init, join]
+    required: true
+  config:
+    description: >-
+      The documents of kubeadm's configuration. They may have a token, so they are in a file for root alone, which is
+      removed after the command. Not needed in check mode and for a member.
+    type: str
+    default: ""
+  server:
+    description: Host and port of the cluster's API server.
+    type: str
+    required: true
+  ignore:
+    description: Checks of kubeadm that it does not make, such as V(SystemVerification).
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds for the command. It pulls images.
+    type: int
+    default: 900
+requirements:
+  - On the host Python 3.9, C(kubeadm) and a container runtime.
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Create the cluster
+  baremetal.gpu.kubeadm:
+    command: init
+    server: 10.0.0.1:6443
+    config: "{{ lookup('ansible.builtin.template', 'kubeadm.yaml.j2') }}"
+"""
+
+RETURN = r"""
+due:
+  description: Whether the host was not a member before.
+  returned: success
+  type: bool
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.membership import Membership
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "command": {"type": "str", "choices": ["init", "join"], "required": True},
+            "config": {"type": "str", "default": "", "no_log": True},
+            "server": {"type": "str", "required": True},
+            "ignore": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "int", "default": 900},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    member = Membership(run, given["command"], given["server"], tuple(given["ignore"]))
+    try:
+        due = member.is_due()
+        if due and not module.check_mode:
+            member.perform(given["config"], float(given["timeout"]))
+    except Refused as why:
+        module.fail_json(**failure(why.problem.subject, [why.problem]))
+    after = f"member of the cluster at {given['server']}\n"
+    module.exit_json(changed=due, due=due, diff={"before": "" if due else after, "after": after})
+
+
+if __name__ == "__main__":
+    main()
