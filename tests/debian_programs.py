@@ -38,14 +38,14 @@ def fetch() -> str:
     """Unpack what is missing, with the machine's own sources of packages; what went wrong, or nothing."""
     for program, packages in PACKAGES.items():
         # The next package only where the one before has it not.
-        faults = [_unpack(package) for package in packages if path_of(program) is None]
+        faults = [unpack(package) for package in packages if path_of(program) is None]
         if path_of(program) is None:
             return f"{program}: {'; '.join(filter(None, faults))}"
     return ""
 
 
-def _unpack(package: str) -> str:
-    """What went wrong, or nothing."""
+def unpack(package: str) -> str:
+    """Unpack a package into DIRECTORY; what went wrong, or nothing."""
     if shutil.which("apt-get") is None:
         return "only apt-get can fetch it"
     DIRECTORY.mkdir(parents=True, exist_ok=True)

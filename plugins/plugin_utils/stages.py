@@ -203,6 +203,20 @@ STAGES = (
         needs=("preflight", "containers"),
     ),
     Stage(
+        name="kubernetes",
+        short_title="k8s",
+        tag="kubernetes",
+        roles=(
+            "kubernetes_common",
+            "kubernetes_control_plane",
+            "kubernetes_node",
+            "kubernetes_network",
+            "kubernetes_gpu",
+        ),
+        groups=("kubernetes_control_planes", "kubernetes_nodes"),
+        loss="its part in Kubernetes, or pods",
+    ),
+    Stage(
         name="portal",
         short_title="portal",
         tag="portal",
@@ -240,7 +254,7 @@ STAGES = (
 )
 
 # They work for other roles, so what they do belongs to the stage that is under way.
-SHARED_ROLES = ("converge", "mesos_operator", "slurm_operator")
+SHARED_ROLES = ("converge", "kubernetes_operator", "mesos_operator", "slurm_operator")
 
 NAMES = tuple(stage.name for stage in STAGES)
 

@@ -18,8 +18,11 @@ from tests.repositories.apt import EPOCH
 KIND = "application/vnd.oci.image"
 
 
-def layer(programs: Mapping[str, Path]) -> bytes:
-    """The tar of programs by absolute path, with a directory for temporary files."""
+def layer(programs: Mapping[str, Path], links: Mapping[str, str] | None = None) -> bytes:
+    """The tar of programs by absolute path, with a directory for temporary files.
+
+    :param links: target by path.
+    """
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
         temporary = tarfile.TarInfo("tmp")
@@ -30,6 +33,10 @@ def layer(programs: Mapping[str, Path]) -> bytes:
             row.size, row.mode, row.mtime = program.stat().st_size, 0o755, EPOCH
             with program.open("rb") as content:
                 archive.addfile(row, content)
+        for path, goal in (links or {}).items():
+            row = tarfile.TarInfo(path.lstrip("/"))
+            row.type, row.linkname, row.mtime = tarfile.SYMTYPE, goal, EPOCH
+            archive.addfile(row)
     return made.getvalue()
 
 

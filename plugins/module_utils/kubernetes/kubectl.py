@@ -10,6 +10,7 @@ Source: kubernetes.io/docs/reference/using-api/server-side-apply.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,8 +28,36 @@ class Kubectl:
     def __init__(self, run: Run, timeout_s: float, kubeconfig: str = ADMIN) -> None:
         self._run, self.timeout_s, self.kubeconfig = run, timeout_s, kubeconfig
 
-    def _kubectl(self, *words: str, stdin: str | None = None) -> tuple[int, str, str]:
-        return self._run(["kubectl", f"--kubeconfig={self.kubeconfig}", *words], stdin, self.timeout_s)
+    def _kubectl(self, *words: str, stdin: str | None = None, timeout_s: float | None = None) -> tuple[int, str, str]:
+        return self._run(["kubectl", f"--kubeconfig={self.kubeconfig}", *words], stdin, timeout_s or self.timeout_s)
+
+    def is_set_up(self) -> bool:
+        """Whether this host has the credentials of a cluster."""
+        return os.path.exists(self.kubeconfig)
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """An object as the API has it; None for one that is not there. Raises CallFailed."""
+        status, stdout, stderr = self._kubectl("get", kind, name, "--ignore-not-found", "--output=json")
+        if status != 0:
+            raise _failed("read", stderr)
+        try:
+            found = json.loads(stdout) if stdout.strip() else None
+        except ValueError as why:
+            raise _failed("read", f"what it prints is not JSON: {why}") from why
+        return found if isinstance(found, dict) else None
+
+    def patch(self, kind: str, name: str, patch: str) -> None:
+        """Merge a patch into an object. Raises CallFailed."""
+        status, _stdout, stderr = self._kubectl("patch", kind, name, "--type=merge", f"--patch={patch}")
+        if status != 0:
+            raise _failed("change", stderr)
+
+    def drain(self, node: str, timeout_s: float) -> tuple[int, str]:
+        """Evict the pods of a node, those of daemons excepted: exit status, and why pods are left."""
+        words = ("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={timeout_s:.0f}s")
+        status, _stdout, stderr = self._kubectl(*words, timeout_s=timeout_s + self.timeout_s)
+        errors = [line for line in stderr.splitlines() if not line.startswith(("Warning:", "evicting"))]
+        return status, one_line(" ".join(errors or stderr.splitlines()[-1:]), 600)
 
     def difference(self, objects: Sequence[Mapping[str, Any]]) -> str:
         """How the objects differ from those of the cluster; empty where they do not. Raises CallFailed."""

@@ -22,6 +22,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
 DOCKER_CE = ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin"]
+CONTAINERD_IO = ["containerd.io"]
 # These bring the same files.
 DOCKER_CE_CONFLICTS = ["docker.io", "docker-cli", "docker-doc", "docker-compose", "podman-docker", "containerd", "runc"]
 TOOLKIT = [
@@ -65,6 +66,11 @@ DOCKER_RELOADS = [
 DOCKER_TOOLKIT = {"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}}
 CONTAINERD_CDI = {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
 CONTAINERD_RUNTIME = "/usr/bin/nvidia-container-runtime"
+# kubelet and containerd leave the control groups to systemd.
+CONTAINERD_KUBELET = {
+    "containerd": {"runtimes": {"runc": {"runtime_type": "io.containerd.runc.v2", "options": {"SystemdCgroup": True}}}}
+}
+REGISTRIES = "/etc/containerd/certs.d"
 CONTAINERD_TOOLKIT = {
     "containerd": {
         "runtimes": {
@@ -167,6 +173,7 @@ class _Engine:
         self.params, self.system, self.apt, self.gpu = params, system, apt, gpu
         self.name: Literal["docker", "podman", "containerd"] = params["engine"]
         self.present = params["state"] == "present"
+        # Docker's repository, which has containerd.io, too.
         self.docker_ce = bool(params["docker_repo_url"])
         self.nvidia = self._nvidia()
         self.toolkit = self.nvidia == "toolkit"
@@ -188,14 +195,15 @@ class _Engine:
             return True
         if self.name == "docker" and str(self.params["docker_cdi"]).lower() != "auto":
             return bool(boolean(self.params["docker_cdi"]))
-        return (self.name == "docker" and self.docker_ce) or bool(self.system[self.name]["cdi"])
+        return self.docker_ce or bool(self.system[self.name]["cdi"])
 
     # Packages, repositories and units --------------------------------------------------------------------------------
 
     def packages(self) -> list[str]:
         if self.params["packages"]:
             return list(self.params["packages"])
-        return DOCKER_CE if self.name == "docker" and self.docker_ce else list(self.system[self.name]["packages"])
+        of_docker = {"docker": DOCKER_CE, "containerd": CONTAINERD_IO} if self.docker_ce else {}
+        return of_docker.get(self.name) or list(self.system[self.name]["packages"])
 
     def document(self) -> doc.Document:
         return doc.Document(
@@ -203,7 +211,7 @@ class _Engine:
                 self._repository(
                     "baremetal-gpu-docker",
                     "docker_repo",
-                    self.present and self.name == "docker" and self.docker_ce,
+                    self.present and self.name in ("docker", "containerd") and self.docker_ce,
                     [self.system.get("codename")],
                 ),
                 self._repository(
@@ -335,7 +343,20 @@ class _Engine:
     def _containerd_settings(self) -> dict[str, Any]:
         cri = {**(CONTAINERD_CDI if self.cdi else {}), **(CONTAINERD_TOOLKIT if self.toolkit else {})}
         plugin = CONTAINERD_PLUGINS.get(self.containerd_version, CONTAINERD_PLUGINS[2])
-        return dict(merge_hash({"plugins": {plugin: cri}} if cri else {}, self.params["containerd_config"]))
+        plugins = {plugin: cri} if cri else {}
+        if boolean(self.params["kubernetes"]):
+            plugins = merge_hash(plugins, self._kubelet_settings(plugin))
+        return dict(merge_hash({"plugins": plugins} if plugins else {}, self.params["containerd_config"]))
+
+    def _kubelet_settings(self, plugin: str) -> dict[str, Any]:
+        """Control groups, where registries are described, and the image of a pod's sandbox, which has another name in
+        each version of the file's format."""
+        registry, image = {"config_path": REGISTRIES}, self.params["containerd_sandbox_image"]
+        if self.containerd_version == 3:
+            pinned = {"pinned_images": {"sandbox": image}} if image else {}
+            return {plugin: CONTAINERD_KUBELET, "io.containerd.cri.v1.images": {"registry": registry, **pinned}}
+        of_sandbox = {"sandbox_image": image} if image else {}
+        return {plugin: {**CONTAINERD_KUBELET, "registry": registry, **of_sandbox}}
 
     def _containerd_version(self, text: str) -> int:
         """An existing file keeps its version; one without a version is of the first."""

@@ -33,7 +33,7 @@ CONFIG_DIRECTORY = "/etc/kubernetes/kubelet.conf.d"
 CONFIG = f"{CONFIG_DIRECTORY}/10-baremetal-gpu.conf"
 PORT = 6443
 _VERSION = re.compile(r"1\.([0-9]{1,3})\.[0-9]{1,3}", re.ASCII)
-_PROGRAM_VERSION = re.compile(r"v?([0-9]+)\.([0-9]+)\.[0-9]+")
+_PROGRAM_VERSION = re.compile(r"v?([0-9]{1,5})\.([0-9]{1,5})\.[0-9]{1,5}", re.ASCII)
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -41,11 +41,19 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param params: the variables of the role; ``has``, what `kubelet --version` and `containerd --version` print, and
         the text of /proc/swaps, each empty where it was not read.
-    :param peers: ``control_planes``, the hosts of that group, and ``address``, that of the first of them.
-    :return: Parts: `server`, host:port of the API server; `kubelet`, the settings of kubelet.
+    :param peers: ``control_planes``, the hosts of that group, ``address``, that of the first of them, and ``upgrades``,
+        whether the host may get another version.
+    :return: Parts: `server`, host:port of the API server; `kubelet`, the settings of kubelet; `kubeadm`, the document
+        of a host that has kubeadm of the version; `is_other`, whether the host has another version of kubelet.
     """
     server = params["endpoint"] or f"{bracketed(peers['address'])}:{PORT}"
-    parts = {"server": server, "kubelet": _kubelet(params)}
+    has = _PROGRAM_VERSION.search(params["has"]["kubelet"])
+    parts = {
+        "server": server,
+        "kubelet": _kubelet(params),
+        "kubeadm": doc.Document(repositories=[_repository(params)], packages=[_package(params, "kubeadm")]).plain,
+        "is_other": has is not None and has[0].lstrip("v") != params["version"],
+    }
     problems = tuple(_problems(params, peers))
     return Plan(doc.Document() if problems else _document(params), problems, parts)
 
@@ -67,13 +75,12 @@ def _kubelet(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _document(params: Mapping[str, Any]) -> doc.Document:
-    version = f"{params['version']}-*"
     config = json.dumps(_kubelet(params), indent=2, sort_keys=True)
     sysctls = "".join(f"{name} = 1\n" for name in SYSCTLS)
     return doc.Document(
         repositories=[_repository(params)],
         packages=[
-            *(doc.Package(name, version=version, hold=True) for name in PACKAGES),
+            *(_package(params, name) for name in PACKAGES),
             *(doc.Package(name, hold=True) for name in TOOLS),
         ],
         kernel_modules=[doc.KernelModule(name) for name in MODULES],
@@ -92,6 +99,10 @@ def _document(params: Mapping[str, Any]) -> doc.Document:
             doc.Unit("kubelet.service", enabled=True, restart_on=[CONFIG, DROP_IN, "kubelet"]),
         ],
     )
+
+
+def _package(params: Mapping[str, Any], name: str) -> doc.Package:
+    return doc.Package(name, version=f"{params['version']}-*", hold=True)
 
 
 def _repository(params: Mapping[str, Any]) -> doc.Repository:
@@ -117,12 +128,28 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
             "the group kubernetes_control_planes has no host",
             remedy="add the host that is to run the API server to it",
         )
+    elif len(peers["control_planes"]) > 1 and not params["endpoint"]:
+        listed = ", ".join(peers["control_planes"])
+        cause = f"there are several control planes ({listed}), and no address leads to all of them"
+        remedy = "give host:port of a load balancer or of an address that they share"
+        yield wrong("kubernetes_common_endpoint", cause, "", remedy)
+    if peers["control_planes"] and len(peers["control_planes"]) % 2 == 0:
+        count = len(peers["control_planes"])
+        yield Problem(
+            "even_control_planes",
+            "kubernetes_control_planes",
+            f"the group kubernetes_control_planes has {count} hosts, and etcd survives the loss of a host only with an "
+            "odd number of 3 or more",
+            str(count),
+            "use 1, 3 or 5 hosts",
+        )
     version = _VERSION.fullmatch(str(params["version"]))
     if not version or int(version[1]) < OLDEST[1]:
         oldest = ".".join(map(str, OLDEST))
         cause = f"it is not a version of Kubernetes from {oldest} on"
         yield wrong("kubernetes_common_version", cause, params["version"], f"give one such as {oldest}.0")
-    if not params["repo_key_sha256"] and not params["repo_options"]:
+    has_key = params["repo_key_sha256"] and (params["repo_key_url"] or params["repo_key_path"])
+    if not has_key and not params["repo_options"]:
         yield wrong(
             "kubernetes_common_repo_key_sha256",
             "the key of the repository of Kubernetes cannot be checked",
@@ -131,7 +158,9 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
             "fingerprint of its owner, and one of kubernetes_common_repo_key_url and kubernetes_common_repo_key_path",
         )
     yield from _address_problems(params)
-    yield from _host_problems(params, version)
+    yield from _host_problems(params)
+    if version:
+        yield from _version_problems(params, peers["upgrades"])
 
 
 def _address_problems(params: Mapping[str, Any]) -> Iterator[Problem]:
@@ -168,7 +197,26 @@ def _is_in(address: str, network: Any) -> bool:
         return False
 
 
-def _host_problems(params: Mapping[str, Any], version: re.Match[str] | None) -> Iterator[Problem]:
+def _version_problems(params: Mapping[str, Any], upgrades: bool) -> Iterator[Problem]:
+    """What keeps the host from getting the version."""
+    found = _PROGRAM_VERSION.search(params["has"]["kubelet"])
+    if not found:
+        return
+    wanted = tuple(map(int, params["version"].split(".")))
+    has = tuple(map(int, found[0].lstrip("v").split(".")))
+    if has == wanted or (upgrades and has < wanted and wanted[1] - has[1] <= 1):
+        return
+    cause = f"the host has kubelet {found[0]}, and kubernetes_common_version is {params['version']}"
+    if upgrades:
+        cause += ". A cluster goes forward, and by one minor version at a time"
+        remedy = f"set kubernetes_common_version to a newer one of 1.{has[1]} or 1.{has[1] + 1}"
+    else:
+        cause += ". The control planes get another version first, and then one node after the other"
+        remedy = "run the playbook kubernetes_upgrade, or set kubernetes_common_version to what the host has"
+    yield Problem("other_version", "kubelet", cause, found[0], remedy)
+
+
+def _host_problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     """What the host has that does not go with the settings."""
     has = params["has"]
     swaps = [line.split()[0] for line in has["swaps"].splitlines()[1:] if line.strip()]
@@ -180,16 +228,6 @@ def _host_problems(params: Mapping[str, Any], version: re.Match[str] | None) -> 
             "hold",
             ", ".join(swaps),
             "run 'swapoff -a' and remove it from /etc/fstab, or set failSwapOn: false in kubernetes_common_kubelet",
-        )
-    kubelet = _PROGRAM_VERSION.search(has["kubelet"])
-    if kubelet and version and (kubelet[1], kubelet[2]) != ("1", version[1]):
-        yield Problem(
-            "other_minor_version",
-            "kubelet",
-            f"the host has kubelet {kubelet[0]}, and kubernetes_common_version is {params['version']}: a minor version "
-            "is changed on the control planes first, and then on one node after the other",
-            kubelet[0],
-            "run playbooks/kubernetes_upgrade.yml, or set kubernetes_common_version to the version that the host has",
         )
     containerd = _PROGRAM_VERSION.search(has["containerd"])
     if containerd and int(containerd[1]) < 2:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
@@ -34,11 +34,12 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if params["plugin"] == "none" or params["state"] == "absent":
         return Plan(_absent())
     ranges = {node["metadata"]["name"]: _range(node) for node in peers["nodes"]}
-    if not ranges.get(peers["host"]):
+    own = ranges.pop(peers["host"], None)
+    if not own:
         return Plan()
-    routes = dict(_routes(ranges, peers["host"]))
-    problems = tuple(_problems(ranges, routes))
-    return Plan(doc.Document() if problems else _document(ranges[peers["host"]][0], routes), problems)
+    routes = [row for _name, row in sorted(ranges.items()) if row]
+    problems = tuple(_problems([own, *routes]))
+    return Plan(doc.Document() if problems else _document(own[0], routes), problems)
 
 
 def _range(node: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -48,14 +49,8 @@ def _range(node: Mapping[str, Any]) -> tuple[str, str] | None:
     return (pods, addresses[0]) if pods and addresses else None
 
 
-def _routes(ranges: Mapping[str, tuple[str, str] | None], host: str) -> Iterator[tuple[str, str]]:
-    for name, row in sorted(ranges.items()):
-        if name != host and row:
-            yield row
-
-
-def _problems(ranges: Mapping[str, Any], routes: Mapping[str, str]) -> Iterator[Problem]:
-    for pods, address in routes.items():
+def _problems(ranges: Sequence[tuple[str, str]]) -> Iterator[Problem]:
+    for pods, address in ranges:
         try:
             ipaddress.ip_network(pods)
             ipaddress.ip_address(address)
@@ -69,9 +64,9 @@ def _problems(ranges: Mapping[str, Any], routes: Mapping[str, str]) -> Iterator[
             )
 
 
-def _document(pods: str, routes: Mapping[str, str]) -> doc.Document:
+def _document(pods: str, routes: Sequence[tuple[str, str]]) -> doc.Document:
     lines = [f"route flush proto {PROTOCOL}"]
-    lines += [f"route replace {there} via {address} proto {PROTOCOL}" for there, address in routes.items()]
+    lines += [f"route replace {there} via {address} proto {PROTOCOL}" for there, address in routes]
     return doc.Document(
         files=[
             doc.Directory("/etc/cni"),

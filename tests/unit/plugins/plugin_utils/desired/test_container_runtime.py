@@ -14,7 +14,13 @@ from tests.unit.plugins.plugin_utils.desired.recorded_plans import canonical, pl
 from tests.unit.project.tree import ROOT
 
 ROLE = ROOT / "roles" / "container_runtime"
-DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
+DEFAULTS = {
+    **yaml.safe_load((ROLE / "defaults" / "main.yml").read_text()),
+    # What Ansible makes of them on a host that is in no Kubernetes cluster.
+    "container_runtime_kubernetes": False,
+    "container_runtime_engine": "docker",
+    "container_runtime_containerd_sandbox_image": "",
+}
 VARS = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
 SYSTEMS = VARS["__container_runtime_systems"]
 SHA256 = "0123456789abcdef" * 4
@@ -253,3 +259,50 @@ def test_a_system_that_the_role_does_not_know_is_named(facts: dict[str, Any]):
     assert (problem["code"], plan["check"], plan["finished"]) == ("unknown_system", True, None)
     assert problem["evidence"] == ("debian11" if facts else "")
     assert "or set container_runtime_engine to none" in problem["remedy"]
+
+
+PAUSE = "registry1:5000/kubernetes/pause:3.10.2"
+# containerd's file of each format with what a kubelet needs: where control groups, registries and the sandbox are set.
+KUBELETS = {
+    2: {
+        "io.containerd.grpc.v1.cri": {
+            "containerd": {
+                "runtimes": {"runc": {"runtime_type": "io.containerd.runc.v2", "options": {"SystemdCgroup": True}}}
+            },
+            "registry": {"config_path": "/etc/containerd/certs.d"},
+            "sandbox_image": PAUSE,
+        }
+    },
+    3: {
+        "io.containerd.cri.v1.runtime": {
+            "containerd": {
+                "runtimes": {"runc": {"runtime_type": "io.containerd.runc.v2", "options": {"SystemdCgroup": True}}}
+            }
+        },
+        "io.containerd.cri.v1.images": {
+            "registry": {"config_path": "/etc/containerd/certs.d"},
+            "pinned_images": {"sandbox": PAUSE},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_containerd_of_a_kubernetes_host_has_what_kubelet_needs(version: int):
+    plan = planned(
+        present=False,
+        engine="containerd",
+        kubernetes=True,
+        containerd_sandbox_image=PAUSE,
+        containerd_config_version=version,
+    )
+    assert plan["problems"] == []
+    assert plan["file"]["values"] == {"version": version, "plugins": KUBELETS[version]}
+
+
+def test_containerd_comes_from_dockers_repository_where_that_is_named():
+    key = {"docker_repo_key_url": "http://mirror/key.asc", "docker_repo_key_sha256": SHA256}
+    plan = planned(engine="containerd", docker_repo_url="http://mirror/docker", **key)
+    assert [row["name"] for row in plan["desired"]["packages"]] == ["containerd.io"]
+    assert named(plan["desired"]["repositories"], "baremetal-gpu-docker")["uris"] == ["http://mirror/docker"]
+    assert [row["name"] for row in planned(engine="containerd")["desired"]["packages"]] == ["containerd"]
