@@ -1,6 +1,6 @@
 # Names for commands. What they do is in tools/ and tests/.
 
-.PHONY: help setup lab lab-node lab-down test test-full sanity bench docs
+.PHONY: help setup lab lab-node lab-kubernetes lab-down test test-full sanity bench docs
 
 # The site that `gpuops init` makes of the machines of lab.
 site := .cache/lab
@@ -30,9 +30,15 @@ lab-node: setup ## boot machines of two systems and take them from bare to verif
 	.venv/bin/gpuops up -i inventories/lab
 	.venv/bin/gpuops status -i inventories/lab
 
+lab-kubernetes: setup ## boot three machines and make them a Kubernetes cluster; the first time builds Kubernetes (docs/lab.md)
+	.venv/bin/python -m tests.site.kubernetes_lab
+	@echo
+	@echo 'look at it         tools/lab ssh kcp1 -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes'
+	@echo 'break a GPU        tools/lab xid kgpu1 --gpu 1 --code 79'
+
 lab-down: setup ## stop the machines of the lab and leave nothing of them behind
 	tools/lab down
-	rm -rf $(site) .cache/lab.json
+	rm -rf $(site) .cache/lab.json .cache/lab-kubernetes
 
 test: setup ## everything but the slow tests
 	tests/run

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from tests import debian_programs
 from tests.lab.machines.state import Lab
 from tests.repositories import kubernetes, oci
 from tests.repositories.apt import Key
-from tests.site.plays import INVENTORY, Play, lab, run_playbook, ssh
+from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, ssh
 
 HEAD, GPU, OTHER = "kcp1", "kgpu1", "kgpu2"
 MACHINES = {HEAD: "no-gpu", GPU: "a100-sxm4-40gb-x2", OTHER: "t4-x1"}
@@ -54,6 +56,8 @@ SPECIAL: dict[str, Any] = {
     "gpu_preflight_refuse": [],
 }
 KEY = "Release.key"
+# A site's mirror does not move, and a run for one that has moved would change the machines.
+PORT = 8437
 # kubelet reads the kernel's log, and a machine of the lab has none.
 KMSG = "c /dev/kmsg 0600 root root - 1:11\n"
 
@@ -64,27 +68,60 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 class Cluster:
-    """The site: its inventory, and the repositories that its hosts take packages from."""
+    """The site: its inventory and variables, and what its hosts take packages and images from.
 
-    def __init__(self, base: Path, url: str, key: Key) -> None:
-        self.base = base
-        self.groups = base / "groups.yml"
+    :ivar base: where all of it is kept.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.served = base, base / "served"
+        self.groups, self.values = base / "groups.yml", base / "variables.yml"
+        self.url = f"http://{Lab().gateway}:{PORT}"
+
+    def publish(self) -> None:
+        """Make the vendors' repositories and the images, once, and describe the site."""
+        if not self.served.exists():
+            key, part = Key(self.base), self.base / "served.part"
+            kubernetes.publish(part, [VERSION], key)
+            _shell(part / "images" / VERSION / "shell")
+            (part / KEY).write_bytes(key.public)
+            key.close()
+            part.rename(self.served)
         self.groups.write_text(json.dumps({name: {"hosts": dict.fromkeys(rows)} for name, rows in GROUPS.items()}))
-        of_key = {"key_url": f"{url}/{KEY}", "key_sha256": key.sha256}
-        self.variables: dict[str, Any] = {
+        self.values.write_text(json.dumps(self.variables, indent=2))
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        sha256 = hashlib.sha256((self.served / KEY).read_bytes()).hexdigest()
+        of_key = {"key_url": f"{self.url}/{KEY}", "key_sha256": sha256}
+        return {
             **SPECIAL,
             "kubernetes_common_version": VERSION,
             "kubernetes_common_image_repository": f"{HEAD}:5000/kubernetes",
-            "kubernetes_common_repo_url": f"{url}/kubernetes/v{VERSION.rpartition('.')[0]}/deb",
+            "kubernetes_common_repo_url": f"{self.url}/kubernetes/v{VERSION.rpartition('.')[0]}/deb",
             **{f"kubernetes_common_repo_{name}": value for name, value in of_key.items()},
-            "container_runtime_docker_repo_url": f"{url}/docker",
+            "container_runtime_docker_repo_url": f"{self.url}/docker",
             "container_runtime_docker_repo_suites": ["/"],
             "container_runtime_docker_repo_components": [],
             **{f"container_runtime_docker_repo_{name}": value for name, value in of_key.items()},
-            "registry_tls_path": str(base / "tls"),
-            "registry_passwords_path": str(base / "passwords"),
+            "registry_tls_path": str(self.base / "tls"),
+            "registry_passwords_path": str(self.base / "passwords"),
             "registry_public": ["kubernetes"],
         }
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Let the machines reach the repositories."""
+        with ThreadingHTTPServer((Lab().gateway, PORT), partial(_Quiet, directory=str(self.served))) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield
+            server.shutdown()
+
+    def push(self) -> None:
+        """Push the images to the site's registry, by its address: only the machines know its name."""
+        password = (self.base / "passwords" / "operator").read_text().strip()
+        registry = Registry(f"{Lab().get(HEAD).address}:5000", self.base / "tls" / AUTHORITY, "operator", password)
+        kubernetes.push(self.served / "images" / VERSION, registry)
 
     def run(self, playbook: str, options: str = "", **variables: Any) -> Play:
         return run_playbook(
@@ -99,32 +136,20 @@ class Cluster:
         assert play.rc == 0, play.tail()
         return play
 
-    def registry(self) -> Registry:
-        """That of the site, by its address: only the machines know its name."""
-        password = (self.base / "passwords" / "operator").read_text().strip()
-        return Registry(f"{Lab().get(HEAD).address}:5000", self.base / "tls" / AUTHORITY, "operator", password)
-
 
 @contextmanager
 def cluster(base: Path) -> Iterator[Cluster]:
     """Machines with nothing but Debian, and beside them repositories and a registry with all that a cluster needs."""
+    made = Cluster(base)
+    base.mkdir(exist_ok=True)
     lab("up", *(word for name, gpus in MACHINES.items() for word in ("--machine", f"{name}:trixie:{gpus}")))
     for name in MACHINES:
         ssh(name, f"printf '{KMSG}' | sudo tee /etc/tmpfiles.d/kmsg.conf && sudo systemd-tmpfiles --create kmsg.conf")
-    served = base / "served"
-    served.mkdir()
-    key = Key(base)
-    kubernetes.publish(served, [VERSION], key)
-    (served / KEY).write_bytes(key.public)
-    with ThreadingHTTPServer((Lab().gateway, 0), partial(_Quiet, directory=str(served))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        made = Cluster(base, f"http://{server.server_address[0]}:{server.server_address[1]}", key)
+    made.publish()
+    with made.serving():
         made.converge("registry.yml")
-        _shell(served / "images" / VERSION / "shell")
-        kubernetes.push(served / "images" / VERSION, made.registry())
+        made.push()
         yield made
-        server.shutdown()
-    key.close()
 
 
 def _shell(directory: Path) -> None:
@@ -145,3 +170,18 @@ def kubectl(words: str, given: str | None = None, check: bool = True) -> str:
 def node(name: str) -> Mapping[str, Any]:
     found: dict[str, Any] = json.loads(kubectl(f"get node {name} -o json"))
     return found
+
+
+def main() -> None:
+    """The cluster, left running: `make lab-kubernetes`."""
+    with cluster(ROOT / ".cache" / "lab-kubernetes") as made:
+        words = ("-i", INVENTORY, "-i", made.groups, "-e", f"@{made.values}", "--limit", ",".join(MACHINES))
+        playbook = Path(sys.executable).with_name("ansible-playbook")
+        done = subprocess.run([playbook, *words, ROOT / "playbooks" / "site.yml"], check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    print(kubectl("get nodes -o wide"))
+
+
+if __name__ == "__main__":
+    main()

@@ -96,7 +96,7 @@ def _listed(objects: Sequence[Mapping[str, Any]]) -> str:
 def _failed(what: str, stderr: str) -> CallFailed:
     return CallFailed(
         f"kubectl could not {what} the objects: {one_line(stderr, 400) or 'it gives no reason'}",
-        "see 'kubectl get --raw=/readyz?verbose' and 'crictl ps -a' on the control plane",
+        "see 'sudo crictl ps -a' and 'sudo journalctl -u kubelet' on the control plane",
         code="kubectl_failed",
         subject="kubectl",
     )

@@ -112,7 +112,8 @@ class Membership:
         if status != 0:
             raise CallFailed(
                 f"kubeadm {self.command} has failed: {reason(stderr)}",
-                "correct what it names and run again; 'journalctl -u kubelet' and 'crictl ps -a' on the host have more",
+                "correct what it names and run again; 'sudo journalctl -u kubelet' and 'sudo crictl ps -a' on the host have "
+                "more",
                 code="kubeadm_failed",
                 subject="kubeadm",
                 evidence=stderr[-EVIDENCE_AT_MOST:],

@@ -212,7 +212,7 @@ def _version_problems(params: Mapping[str, Any], upgrades: bool) -> Iterator[Pro
         remedy = f"set kubernetes_common_version to a newer one of 1.{has[1]} or 1.{has[1] + 1}"
     else:
         cause += ". The control planes get another version first, and then one node after the other"
-        remedy = "run the playbook kubernetes_upgrade, or set kubernetes_common_version to what the host has"
+        remedy = "run the playbook baremetal.gpu.kubernetes_upgrade, or set kubernetes_common_version back"
     yield Problem("other_version", "kubelet", cause, found[0], remedy)
 
 
