@@ -25,6 +25,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.molecule_scenario import LOGS
 
 ROOT = Path(__file__).resolve().parents[1]
+MASK = os.umask(0o022)
+os.umask(MASK)
 # Who shares a lab, and with it a unit of work, by the beginning of a test's path.
 UNITS = {
     # A whole cluster, on machines of its own.
@@ -187,6 +189,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.environ["GPUOPS_LAB_ID"] = labs[unit].id
     if item.get_closest_marker("lab"):
         labs[unit].up()
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    # Files of the tests after it in this process would have other modes.
+    left = os.umask(MASK)
+    assert left == MASK, f"{item.nodeid} leaves the umask {left:03o}"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

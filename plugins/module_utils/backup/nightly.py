@@ -47,10 +47,12 @@ def main(words: Sequence[str] | None = None) -> int:
     if len(given) != 1:
         sys.stderr.write(f"{__doc__}\n")
         return 2
-    os.umask(0o077)
+    before = os.umask(0o077)
     try:
         sys.stdout.write(f"{nightly(parse_object(host_files.read(given[0])), run_program, time.time())}\n")
     except (Refused, OSError, Malformed) as why:
         sys.stderr.write(f"no archive was made, and the earlier ones are kept: {why}\n")
         return 1
+    finally:
+        os.umask(before)
     return 0

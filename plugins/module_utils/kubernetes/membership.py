@@ -112,7 +112,7 @@ class Membership:
         if status != 0:
             raise CallFailed(
                 f"kubeadm {self.command} has failed: {reason(stderr)}",
-                "correct what it names and run again; 'sudo journalctl -u kubelet' and 'sudo crictl ps -a' on the host have "
+                "correct what it names and run again; 'sudo journalctl -u kubelet' and 'sudo crictl ps -a' there have "
                 "more",
                 code="kubeadm_failed",
                 subject="kubeadm",
