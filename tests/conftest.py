@@ -191,12 +191,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         labs[unit].up()
 
 
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    # Files of the tests after it in this process would have other modes.
-    left = os.umask(MASK)
-    assert left == MASK, f"{item.nodeid} leaves the umask {left:03o}"
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     options = session.config.option
     # A process that pytest-xdist had to kill leaves its machines to the one that had started it.
@@ -208,6 +202,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """A signal that a test has blocked here would be blocked in all that later tests start, which then never end."""
+    """A signal that a test has blocked here would be blocked in all that later tests start, which then never end; and
+    with another umask their files would have other modes."""
+    if (mask := os.umask(MASK)) != MASK:
+        pytest.fail(f"{item.nodeid} leaves the umask {mask:03o}", pytrace=False)
     if blocked := signal.pthread_sigmask(signal.SIG_SETMASK, ()):
         pytest.fail(f"{item.nodeid} leaves signals blocked: {sorted(blocked)}", pytrace=False)

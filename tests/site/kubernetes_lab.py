@@ -76,10 +76,9 @@ class Cluster:
     def __init__(self, base: Path) -> None:
         self.base, self.served = base, base / "served"
         self.groups, self.values = base / "groups.yml", base / "variables.yml"
-        self.url = f"http://{Lab().gateway}:{PORT}"
 
     def publish(self) -> None:
-        """Make the vendors' repositories and the images, once, and describe the site."""
+        """Make the vendors' repositories and the images, once."""
         if not self.served.exists():
             key, part = Key(self.base), self.base / "served.part"
             kubernetes.publish(part, [VERSION], key)
@@ -87,20 +86,24 @@ class Cluster:
             (part / KEY).write_bytes(key.public)
             key.close()
             part.rename(self.served)
+
+    def describe(self) -> None:
+        """Write the inventory and the variables of the site."""
         self.groups.write_text(json.dumps({name: {"hosts": dict.fromkeys(rows)} for name, rows in GROUPS.items()}))
         self.values.write_text(json.dumps(self.variables, indent=2))
 
     @property
     def variables(self) -> dict[str, Any]:
         sha256 = hashlib.sha256((self.served / KEY).read_bytes()).hexdigest()
-        of_key = {"key_url": f"{self.url}/{KEY}", "key_sha256": sha256}
+        url = f"http://{Lab().gateway}:{PORT}"
+        of_key = {"key_url": f"{url}/{KEY}", "key_sha256": sha256}
         return {
             **SPECIAL,
             "kubernetes_common_version": VERSION,
             "kubernetes_common_image_repository": f"{HEAD}:5000/kubernetes",
-            "kubernetes_common_repo_url": f"{self.url}/kubernetes/v{VERSION.rpartition('.')[0]}/deb",
+            "kubernetes_common_repo_url": f"{url}/kubernetes/v{VERSION.rpartition('.')[0]}/deb",
             **{f"kubernetes_common_repo_{name}": value for name, value in of_key.items()},
-            "container_runtime_docker_repo_url": f"{self.url}/docker",
+            "container_runtime_docker_repo_url": f"{url}/docker",
             "container_runtime_docker_repo_suites": ["/"],
             "container_runtime_docker_repo_components": [],
             **{f"container_runtime_docker_repo_{name}": value for name, value in of_key.items()},
@@ -146,6 +149,7 @@ def cluster(base: Path) -> Iterator[Cluster]:
     for name in MACHINES:
         ssh(name, f"printf '{KMSG}' | sudo tee /etc/tmpfiles.d/kmsg.conf && sudo systemd-tmpfiles --create kmsg.conf")
     made.publish()
+    made.describe()
     with made.serving():
         made.converge("registry.yml")
         made.push()
