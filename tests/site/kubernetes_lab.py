@@ -146,8 +146,11 @@ def cluster(base: Path) -> Iterator[Cluster]:
     made = Cluster(base)
     base.mkdir(exist_ok=True)
     lab("up", *(word for name, gpus in MACHINES.items() for word in ("--machine", f"{name}:trixie:{gpus}")))
+    # The proxy of the lab's machines serves no such port.
+    direct = f'Acquire::http::Proxy::{Lab().gateway} "DIRECT";\n'
     for name in MACHINES:
-        ssh(name, f"printf '{KMSG}' | sudo tee /etc/tmpfiles.d/kmsg.conf && sudo systemd-tmpfiles --create kmsg.conf")
+        ssh(name, "sudo tee /etc/tmpfiles.d/kmsg.conf && sudo systemd-tmpfiles --create kmsg.conf", given=KMSG)
+        ssh(name, "sudo tee /etc/apt/apt.conf.d/90mirror", given=direct)
     made.publish()
     made.describe()
     with made.serving():
