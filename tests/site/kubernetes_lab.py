@@ -99,6 +99,7 @@ class Cluster:
         of_key = {"key_url": f"{url}/{KEY}", "key_sha256": sha256}
         return {
             **SPECIAL,
+            "container_runtime_engine": "containerd",
             "kubernetes_common_version": VERSION,
             "kubernetes_common_image_repository": f"{HEAD}:5000/kubernetes",
             "kubernetes_common_repo_url": f"{url}/kubernetes/v{VERSION.rpartition('.')[0]}/deb",

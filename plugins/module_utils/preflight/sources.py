@@ -117,7 +117,7 @@ def urls_in_use(host: dict[str, Any], present: bool, variables: dict[str, Any], 
         "nvidia_driver_runfile_": uses("nvidia_driver", "runfile"),
         "nvidia_driver_repo_": uses("nvidia_driver", "nvidia_repo") or uses("cuda", "nvidia_repo"),
         "cuda_": uses("cuda", "nvidia_repo"),
-        "container_runtime_docker_": runtime and wanted["container_runtime_engine"] == "docker",
+        "container_runtime_docker_": runtime and wanted["container_runtime_engine"] in ("docker", "containerd"),
         "container_runtime_toolkit_": runtime and present and wanted["container_runtime_nvidia"] in ("auto", "toolkit"),
     }
     chosen = {

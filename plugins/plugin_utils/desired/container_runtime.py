@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -142,7 +142,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "unit": READERS[engine.name],
         "reload_keys": DOCKER_RELOADS if engine.name == "docker" else [],
         "others": engine.other_files(),
-        "packaged": engine.name == "containerd" and engine.present and containerd is None,
+        # That of containerd.io turns off what a kubelet speaks to.
+        "packaged": engine.name == "containerd" and engine.present and containerd is None and not engine.docker_ce,
         "specification": compared.get("cdi"),
         "notes": notes,
     }
@@ -178,9 +179,11 @@ class _Engine:
         self.nvidia = self._nvidia()
         self.toolkit = self.nvidia == "toolkit"
         self.cdi = self.nvidia != "none" and self._engine_speaks_cdi()
-        self.containerd_version = self._containerd_version(containerd or "")
         disabled = [*_disabled(containerd or ""), *(params["containerd_config"].get("disabled_plugins") or ())]
         self.disabled = [name for name in CRI_NAMES if name in disabled]
+        # A host of Kubernetes needs them; a list that has others, too, is the operator's.
+        self.enables_cri = bool(boolean(params["kubernetes"]) and disabled and not set(disabled) - set(CRI_NAMES))
+        self.containerd_version = self._containerd_version(containerd or "")
 
     def _nvidia(self) -> str:
         """How containers get GPUs: none, toolkit or cdi."""
@@ -284,10 +287,15 @@ class _Engine:
             FORMATS[self.name],
             self.params["state"],
             values,
-            remove=self.params["docker_config_remove"] if docker and self.present else [],
+            remove=self._removed() if self.present else [],
             lists=self.params["docker_config_lists"] if docker else "union",
             withdraw_from=[other["path"] for other in self.other_files()],
         )
+
+    def _removed(self) -> Sequence[Any]:
+        if self.name == "containerd":
+            return ["disabled_plugins"] if self.enables_cri else []
+        return list(self.params["docker_config_remove"]) if self.name == "docker" else []
 
     def runtimes(self) -> list[str]:
         """Runtimes that the role brings beside the default one, as container_check takes them."""
@@ -359,8 +367,9 @@ class _Engine:
         return {plugin: {**CONTAINERD_KUBELET, "registry": registry, **of_sandbox}}
 
     def _containerd_version(self, text: str) -> int:
-        """An existing file keeps its version; one without a version is of the first."""
-        if not re.search(r"^\s*[^#\s]", text, re.MULTILINE):
+        """An existing file keeps its version; one without a version is of the first, unless nothing of it stays."""
+        said = r"^\s*(?!disabled_plugins\b)[^#\s]" if self.enables_cri else r"^\s*[^#\s]"
+        if not re.search(said, text, re.MULTILINE):
             return int(self.params["containerd_config_version"])
         version = re.search(r"^\s*version\s*=\s*(\d+)", text, re.MULTILINE)
         return int(version[1]) if version else 1
@@ -426,7 +435,7 @@ class _Engine:
         if self.name != "containerd":
             return []
         path, problems = ENGINE_CONFIGS["containerd"], []
-        if boolean(self.params["containerd_cri"]) and self.disabled:
+        if boolean(self.params["containerd_cri"]) and self.disabled and not self.enables_cri:
             disabled = ", ".join(self.disabled)
             problems.append(
                 Problem(

@@ -39,8 +39,8 @@ _PROGRAM_VERSION = re.compile(r"v?([0-9]{1,5})\.([0-9]{1,5})\.[0-9]{1,5}", re.AS
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one host.
 
-    :param params: the variables of the role; ``has``, what `kubelet --version` and `containerd --version` print, and
-        the text of /proc/swaps, each empty where it was not read.
+    :param params: the variables of the role; ``engine``, the container engine of the host; ``has``, what `kubelet
+        --version` and `containerd --version` print, and the text of /proc/swaps, each empty where it was not read.
     :param peers: ``control_planes``, the hosts of that group, ``address``, that of the first of them, and ``upgrades``,
         whether the host may get another version.
     :return: Parts: `server`, host:port of the API server; `kubelet`, the settings of kubelet; `kubeadm`, the document
@@ -157,6 +157,9 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
             "set it to what sha256sum prints for the repository's Release.key, once you have compared the key with the "
             "fingerprint of its owner, and one of kubernetes_common_repo_key_url and kubernetes_common_repo_key_path",
         )
+    if params["engine"] != "containerd":
+        cause = "kubelet runs containers with containerd alone"
+        yield wrong("container_runtime_engine", cause, params["engine"], "set it to containerd for the host")
     yield from _address_problems(params)
     yield from _host_problems(params)
     if version:

@@ -18,7 +18,6 @@ DEFAULTS = {
     **yaml.safe_load((ROLE / "defaults" / "main.yml").read_text()),
     # What Ansible makes of them on a host that is in no Kubernetes cluster.
     "container_runtime_kubernetes": False,
-    "container_runtime_engine": "docker",
     "container_runtime_containerd_sandbox_image": "",
 }
 VARS = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
@@ -298,6 +297,16 @@ def test_containerd_of_a_kubernetes_host_has_what_kubelet_needs(version: int):
     )
     assert plan["problems"] == []
     assert plan["file"]["values"] == {"version": version, "plugins": KUBELETS[version]}
+
+
+def test_what_the_package_of_containerd_turns_off_is_turned_on_for_kubelet():
+    packaged = '# As it comes.\ndisabled_plugins = ["cri"]\n'
+    plan = planned(engine="containerd", kubernetes=True, containerd=packaged, containerd_config={})
+    assert (plan["problems"], plan["file"]["remove"]) == ([], ["disabled_plugins"])
+    # Others are the operator's, and where no kubelet is to come the file stays as it is.
+    more = planned(engine="containerd", kubernetes=True, containerd='version = 2\ndisabled_plugins = ["cri", "zfs"]\n')
+    assert [problem["code"] for problem in more["problems"]] == ["cri_disabled"]
+    assert planned(engine="containerd", containerd=packaged)["problems"][0]["code"] == "cri_disabled"
 
 
 def test_containerd_comes_from_dockers_repository_where_that_is_named():

@@ -44,7 +44,7 @@ def settings(role: str, **changed: Any) -> dict[str, Any]:
     if role == "kubernetes_common":
         has = {"kubelet": "", "containerd": "", "swaps": ""}
         key = {"repo_key_url": "http://mirror/Release.key", "repo_key_sha256": SHA256}
-        params |= {"address": "10.0.0.1", "has_gpus": False, "has": has, **key}
+        params |= {"address": "10.0.0.1", "has_gpus": False, "engine": "containerd", "has": has, **key}
     assert changed.keys() <= params.keys()
     return {**params, **changed}
 
@@ -114,6 +114,7 @@ def test_settings_of_kubelet_are_a_file_of_their_own_and_those_of_the_operator_w
         ({"version": "latest"}, ("wrong_setting", "kubernetes_common_version")),
         ({"repo_key_url": ""}, ("wrong_setting", "kubernetes_common_repo_key_sha256")),
         ({"repo_key_sha256": ""}, ("wrong_setting", "kubernetes_common_repo_key_sha256")),
+        ({"engine": "docker"}, ("wrong_setting", "container_runtime_engine")),
         ({"address": "head1"}, ("wrong_setting", "kubernetes_common_address")),
         ({"pod_subnet": "10.0.0.0/8"}, ("wrong_setting", "kubernetes_common_pod_subnet")),
         ({"pod_subnet": "pods"}, ("wrong_setting", "kubernetes_common_pod_subnet")),
