@@ -44,6 +44,7 @@ SPECIAL: dict[str, Any] = {
         "cpuManagerPolicy": "none",
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
     },
+    "kubernetes_common_ignore_checks": ["SystemVerification"],
     "kubernetes_control_plane_kube_proxy": {"conntrack": {"maxPerCore": 0, "min": 0}},
     "container_runtime_containerd_config": {
         "plugins": {

@@ -40,7 +40,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of one host.
 
     :param params: the variables of the role; ``engine``, the container engine of the host; ``has``, what `kubelet
-        --version` and `containerd --version` print, and the text of /proc/swaps, each empty where it was not read.
+        --version` and `containerd --version` print, the texts of /proc/swaps and /proc/filesystems, each empty where it
+        was not read, and whether there is /proc/sys/net/bridge.
     :param peers: ``control_planes``, the hosts of that group, ``address``, that of the first of them, and ``upgrades``,
         whether the host may get another version.
     :return: Parts: `server`, host:port of the API server; `kubelet`, the settings of kubelet; `kubeadm`, the document
@@ -83,7 +84,7 @@ def _document(params: Mapping[str, Any]) -> doc.Document:
             *(_package(params, name) for name in PACKAGES),
             *(doc.Package(name, hold=True) for name in TOOLS),
         ],
-        kernel_modules=[doc.KernelModule(name) for name in MODULES],
+        kernel_modules=[doc.KernelModule(name) for name in MODULES if not _is_loaded(name, params["has"])],
         files=[
             doc.File(MODULES_FILE, "".join(f"{name}\n" for name in MODULES)),
             doc.File(SYSCTLS_FILE, sysctls),
@@ -99,6 +100,11 @@ def _document(params: Mapping[str, Any]) -> doc.Document:
             doc.Unit("kubelet.service", enabled=True, restart_on=[CONFIG, DROP_IN, "kubelet"]),
         ],
     )
+
+
+def _is_loaded(module: str, has: Mapping[str, Any]) -> bool:
+    """By what it brings, since it may be part of the kernel."""
+    return bool(has["bridge"]) if module == "br_netfilter" else f"\t{module}\n" in has["filesystems"]
 
 
 def _package(params: Mapping[str, Any], name: str) -> doc.Package:

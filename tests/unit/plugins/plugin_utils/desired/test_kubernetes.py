@@ -42,7 +42,7 @@ def settings(role: str, **changed: Any) -> dict[str, Any]:
     found = yaml.safe_load((ROOT / "roles" / role / "defaults" / "main.yml").read_text())
     params = {name.removeprefix(f"{role}_"): value for name, value in found.items()}
     if role == "kubernetes_common":
-        has = {"kubelet": "", "containerd": "", "swaps": ""}
+        has = {"kubelet": "", "containerd": "", "swaps": "", "filesystems": "", "bridge": False}
         key = {"repo_key_url": "http://mirror/Release.key", "repo_key_sha256": SHA256}
         params |= {"address": "10.0.0.1", "has_gpus": False, "engine": "containerd", "has": has, **key}
     assert changed.keys() <= params.keys()
@@ -50,7 +50,7 @@ def settings(role: str, **changed: Any) -> dict[str, Any]:
 
 
 def common(
-    planes: tuple[str, ...] = ("head1",), has: dict[str, str] | None = None, upgrades: bool = False, **changed: Any
+    planes: tuple[str, ...] = ("head1",), has: dict[str, Any] | None = None, upgrades: bool = False, **changed: Any
 ) -> Plan:
     params = settings("kubernetes_common", **changed)
     params["has"] = {**params["has"], **(has or {})}
@@ -92,6 +92,12 @@ def test_kubelet_and_kubeadm_are_held_at_the_version() -> None:
     (repository,) = common(version="1.36.3").desired["repositories"]
     assert "/v1.36/" in repository["uris"][0]
     assert common(repo_url="http://mirror/k8s").desired["repositories"][0]["uris"] == ["http://mirror/k8s"]
+
+
+def test_modules_are_loaded_where_the_kernel_has_not_what_they_bring() -> None:
+    assert [row["name"] for row in common().desired["kernel_modules"]] == ["overlay", "br_netfilter"]
+    built_in: dict[str, Any] = {"filesystems": "nodev\tproc\nnodev\toverlay\n", "bridge": True}
+    assert common(has=built_in).desired["kernel_modules"] == []
 
 
 def test_settings_of_kubelet_are_a_file_of_their_own_and_those_of_the_operator_win() -> None:
