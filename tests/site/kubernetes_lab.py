@@ -42,6 +42,7 @@ SPECIAL: dict[str, Any] = {
         "cgroupRoot": "/",
         "enforceNodeAllocatable": [],
         "cpuManagerPolicy": "none",
+        "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
     },
     "kubernetes_common_ignore_checks": ["SystemVerification"],
@@ -59,6 +60,7 @@ SPECIAL: dict[str, Any] = {
 KEY = "Release.key"
 # A site's mirror does not move, and a run for one that has moved would change the machines.
 PORT = 8437
+LEFT_RUNNING = ROOT / ".cache" / "lab-kubernetes"
 # kubelet reads the kernel's log, and a machine of the lab has none.
 KMSG = "c /dev/kmsg 0600 root root - 1:11\n"
 
@@ -183,7 +185,7 @@ def node(name: str) -> Mapping[str, Any]:
 
 def main() -> None:
     """The cluster, left running: `make lab-kubernetes`."""
-    with cluster(ROOT / ".cache" / "lab-kubernetes") as made:
+    with cluster(LEFT_RUNNING) as made:
         words = ("-i", INVENTORY, "-i", made.groups, "-e", f"@{made.values}", "--limit", ",".join(MACHINES))
         playbook = Path(sys.executable).with_name("ansible-playbook")
         done = subprocess.run([playbook, *words, ROOT / "playbooks" / "site.yml"], check=False)

@@ -7,12 +7,13 @@ The tests of this file run in order.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.site.kubernetes_lab import GPU, HEAD, MACHINES, OTHER, Cluster, cluster, kubectl, node
+from tests.site.kubernetes_lab import GPU, HEAD, LEFT_RUNNING, MACHINES, OTHER, Cluster, cluster, kubectl, node
 from tests.site.plays import lab, services, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
@@ -20,9 +21,11 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("kubernetes")) as made:
+    kept = os.environ.get("GPUOPS_KEEP_LAB")
+    with cluster(LEFT_RUNNING if kept else tmp_path_factory.mktemp("kubernetes")) as made:
         yield made
-    lab("down", *(word for name in MACHINES for word in ("--machine", name)))
+    if not kept:
+        lab("down", *(word for name in MACHINES for word in ("--machine", name)))
 
 
 def pod(name: str, machine: str, gpus: int = 0) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def test_a_fault_withholds_its_gpu_and_no_pod_is_lost(bare: Cluster) -> None:
     lab("xid", GPU, "--gpu", "1", "--code", "79")
     until(lambda: allocatable() == "1", 60, allocatable)
     (condition,) = [row for row in node(GPU)["status"]["conditions"] if row["type"] == "GpuHealthy"]
-    assert (condition["status"], "xid_79" in condition["message"]) == ("False", True)
+    assert (condition["status"], "Xid 79" in condition["message"]) == ("False", True)
     for name in ("one", "two"):
         assert kubectl(f"get pod {name} -o jsonpath={{.status.phase}}").strip() == "Running"
     kubectl("delete pod one two --wait=true")

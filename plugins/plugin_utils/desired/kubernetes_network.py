@@ -68,6 +68,8 @@ def _document(pods: str, routes: Sequence[tuple[str, str]]) -> doc.Document:
     lines = [f"route flush proto {PROTOCOL}"]
     lines += [f"route replace {there} via {address} proto {PROTOCOL}" for there, address in routes]
     return doc.Document(
+        # The plugin makes its rules of masquerading with it.
+        packages=[doc.Package("iptables")],
         files=[
             doc.Directory("/etc/cni"),
             doc.Directory("/etc/cni/net.d"),
