@@ -33,7 +33,7 @@ EXAMPLES = r"""
 RETURN = r"""
 leases:
   description:
-    - Pods with GPUs, each with C(namespace), C(name) and C(gpus), the UUIDs. Empty where nothing has told it within five
+    - Pods with GPUs, each with C(namespace), C(name) and C(gpus), the UUIDs. Empty where nothing has told it for five
       minutes.
   returned: success
   type: list
