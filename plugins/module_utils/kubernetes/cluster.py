@@ -48,7 +48,6 @@ PAGES_AT_MOST = 60
 WAITING_AT_MOST = 500
 # On a namespace: whose pods are in it.
 USER_LABEL = "baremetal-gpu/user"
-CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 HAS_GPUS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
 # Pods with GPUs tolerate a taint with this key where the API server adds that (ExtendedResourceToleration).
 GPU_TAINT = RESOURCE
@@ -313,20 +312,22 @@ def node_row(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], claims:
     used = int(sum(asked(pod, RESOURCE) for pod in pods if not _part(pod, "status", "extendedResourceClaimStatus")))
     free = max(by_plugin - held - used, 0)
     free += sum(1 for device, (uuid, code) in devices.items() if not code and device not in given)
+    # Where the API server keeps no taints, the slice is without those that are withheld.
+    unlisted = len(withheld - {uuid for uuid, _code in devices.values()}) if devices else 0
     cpus, memory = quantity(gives.get("cpu")), quantity(gives.get("memory")) / 2**20
     return {
         "name": name,
         "state": ("Ready" if is_ready else "Unknown" if ready.get("status") == "Unknown" else "NotReady")
         + (",SchedulingDisabled" if is_closed else ""),
         "reason": "" if is_ready else one_line(ready.get("message") or "it has not reported yet", 500),
-        "control_plane": CONTROL_PLANE in labels,
+        "control_plane": diagnosis.CONTROL_PLANE in labels,
         "version": _part(node, "status", "nodeInfo", "kubeletVersion") or "",
         "in_service": is_ready,
         "drained": is_closed,
         "closed_by": closing,
         "takes_jobs": takes_jobs,
         "way": "dra" if devices else "device_plugin" if RESOURCE in has else "",
-        "gpus": by_plugin + len(devices),
+        "gpus": by_plugin + len(devices) + unlisted,
         "gpus_used": used + len(given & set(devices)),
         "gpus_free": free if takes_jobs else 0,
         "gpus_held": held,

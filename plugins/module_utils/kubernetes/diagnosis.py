@@ -26,8 +26,16 @@ PRESSURES = {
 # The daemon of a node renews the condition of its GPUs at least every five minutes.
 SILENT_S = 900.0
 DAEMON = "`systemctl status baremetal-gpu-kubernetes` and `sudo journalctl -u baremetal-gpu-kubernetes`"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 # Of problems of pods with the same code; the others are counted.
 PODS_SHOWN = 10
+
+
+# Problems for an operator. What keeps a user's pod waiting is none.
+DEGRADING = (
+    *("cni_missing", "kubelet_silent", "engine_slow", "engine_down", "shutting_down", "not_ready", "cordoned"),
+    *("pressure", "gpus_not_registered", "gpus_not_watched", "gpus_not_judged", "system_pod"),
+)
 
 
 class Known(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import KUBERNETES, Lease
 
 # Host -> namespace/name of a pod -> the UUIDs of its GPUs there, as the hosts tell them.
-Told = Mapping[str, Mapping[str, "tuple[str, ...]"]]
+Told = Mapping[str, Mapping[str, "tuple[str | None, ...]"]]
 
 
 def leases(jobs: Iterable[Mapping[str, Any]], told: Told) -> list[Lease]:

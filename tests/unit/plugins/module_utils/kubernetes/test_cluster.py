@@ -280,3 +280,9 @@ def test_why_the_api_server_was_not_asked(status: int, said: str, code: str) -> 
 def test_an_answer_of_another_shape_is_refused(wrong: Any) -> None:
     with pytest.raises(CallFailed, match="cannot be read"):
         read(nodes=[wrong])
+
+
+def test_a_gpu_that_a_slice_is_without_is_one_of_the_nodes_all_the_same() -> None:
+    health = condition("GpuHealthy", "False", "GpuWithheld", f"1 of 3 GPUs are withheld: {UUIDS[2]}: xid_fatal")
+    found = read(nodes=[node("gpu1", None, None, health)], resourceslices=[resource_slice("gpu1", *UUIDS[:2])])
+    assert [row(found, "gpu1")[key] for key in ("gpus", "gpus_held", "gpus_free")] == [3, 1, 2]
