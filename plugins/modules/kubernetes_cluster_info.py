@@ -20,7 +20,7 @@ options:
     type: int
     default: 15
   problems_of:
-    description: Nodes whose problems are returned; by default all, and those of pods.
+    description: Nodes whose problems are returned, without a look at pods; by default all, and those of pods.
     type: list
     elements: str
     default: []

@@ -402,18 +402,18 @@ def read(
 ) -> dict[str, Any]:
     """The document. Raises CallFailed.
 
-    :param about: nodes; with some, only their problems are told.
+    :param about: nodes; with some, only their problems are told, and no pod is looked at.
     :param gpu_nodes: nodes that are known to have GPUs, whatever they tell.
     """
     now = time.time() if now is None else now
     nodes = kubectl.rows("/api/v1/nodes", _NODE)
     alive = "status.phase!=Succeeded,status.phase!=Failed"
-    pods = kubectl.rows("/api/v1/pods", _POD, alive)
+    pods = [] if about else kubectl.rows("/api/v1/pods", _POD, alive)
     slices = kubectl.rows(SLICES, _SLICE, f"spec.driver={DRIVER}")
-    claims = Claims(kubectl.rows("/apis/resource.k8s.io/v1/resourceclaims", _CLAIM) if slices else (), slices)
+    claims = Claims(kubectl.rows("/apis/resource.k8s.io/v1/resourceclaims", _CLAIM) if pods and slices else (), slices)
     users = {
         row["metadata"]["name"]: (row["metadata"].get("labels") or {}).get(USER_LABEL, "")
-        for row in kubectl.rows("/api/v1/namespaces", _NAMESPACE)
+        for row in (kubectl.rows("/api/v1/namespaces", _NAMESPACE) if pods else ())
     }
     there: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
