@@ -269,7 +269,7 @@ KUBERNETES, NODE = "baremetal.gpu.kubernetes_cluster_info", "baremetal.gpu.kuber
 
 
 def test_why_a_host_takes_no_pods_is_told_with_what_only_the_host_knows():
-    ends = {"code": "certificate_ends", "subject": "g1", "cause": "the certificate in /a ends", "evidence": "2026-12-09"}
+    ends = {"code": "certificate_ends", "subject": "g1", "cause": "the certificate in /a ends", "evidence": "soon"}
     cni = {"code": "cni_missing", "subject": "g1", "cause": "it has no network for pods", "evidence": "NotReady: cni"}
     reader, findings = examine(
         *well(),
