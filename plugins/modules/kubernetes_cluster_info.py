@@ -46,8 +46,8 @@ RETURN = r"""
 nodes:
   description:
     - The nodes by name. C(state) as kubectl prints it, and C(reason) for one that is not ready; C(version) of kubelet;
-      C(control_plane), C(in_service), C(drained) (cordoned), C(takes_jobs) and C(closed_by), the keys of taints that
-      close it.
+      C(control_plane), C(in_service), C(drained) (cordoned), C(takes_jobs), C(cordoned_by), why by who has done it, and
+      C(closed_by), the keys of taints that close it.
     - C(way), by which it gives GPUs to pods (C(device_plugin), C(dra) or none); C(gpus), C(gpus_used), C(gpus_free),
       how many a pod could get now, and C(gpus_held), how many are withheld; C(withheld), the UUIDs of those that are
       known; C(gpu_health), its condition GpuHealthy.
@@ -124,6 +124,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import cluster, diagnosis
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl import Kubectl
 
 
 def main() -> None:
@@ -135,7 +136,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    kubectl = cluster.Kubectl(run, float(module.params["timeout"]))
+    kubectl = Kubectl(run, float(module.params["timeout"]))
     try:
         found = cluster.read(kubectl, module.params["problems_of"], module.params["gpu_nodes"])
     except CallFailed as why:

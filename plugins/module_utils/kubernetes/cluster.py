@@ -18,7 +18,6 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
     Shape,
     flag,
@@ -31,7 +30,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
     whole,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import diagnosis
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import diagnosis, maintenance
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl import Kubectl
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import (
     CONDITION,
     DRIVER,
@@ -40,7 +40,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names imp
     TAINT,
 )
 
-KUBECTL, ADMIN = "/usr/bin/kubectl", "/etc/kubernetes/admin.conf"
 # Of an answer; then the next ones are asked for.
 PAGE = 500
 BYTES_AT_MOST = 32 << 20
@@ -72,6 +71,7 @@ _META = object_of(
     {
         "namespace": _NAME,
         "labels": or_null(mapping_of(_WORD, _WORD)),
+        "annotations": or_null(mapping_of(_WORD, _SENTENCE)),
         "creationTimestamp": or_null(_WORD),
         "deletionTimestamp": or_null(_WORD),
         "ownerReferences": _listed(object_of({"kind": _WORD, "name": _WORD})),
@@ -151,40 +151,24 @@ _SLICE = object_of(
 _NAMESPACE = object_of({"metadata": _META})
 
 
-class Kubectl:
-    """``rows`` raises CallFailed."""
-
-    def __init__(self, run: Run, timeout_s: float, config: str = ADMIN) -> None:
-        self._run, self._timeout_s, self._config = run, timeout_s, config
-
-    def rows(self, path: str, shape: Shape, selector: str = "") -> list[dict[str, Any]]:
-        """All objects of a list; none where the API server does not know their kind."""
-        found: list[dict[str, Any]] = []
-        query = {"limit": str(PAGE), **({"fieldSelector": selector} if selector else {})}
-        page = object_of({"items": _listed(shape)}, {"metadata": object_of({}, {"continue": text(at_most=10000)})})
-        for _number in range(PAGES_AT_MOST):
-            answer = self._get(f"{path}?{urllib.parse.urlencode(query)}")
-            if answer is None:
-                return []
-            try:
-                told = page(json_object(answer, BYTES_AT_MOST), "it")
-            except Malformed as why:
-                raise CallFailed(f"what the API server answers {path} cannot be read: {why}") from why
-            found += told["items"] or ()
-            if not told.get("metadata", {}).get("continue"):
-                return found
-            query["continue"] = told["metadata"]["continue"]
-        raise CallFailed(f"{path} has more than {len(found)} rows", "take away what is not needed any more")
-
-    def _get(self, path: str) -> str | None:
-        limit = f"--request-timeout={self._timeout_s:g}s"
-        argv = [KUBECTL, "--kubeconfig", self._config, limit, "get", "--raw", path]
-        status, out, error = self._run(argv, None, self._timeout_s + 5)
-        if status and "(NotFound)" in error:
-            return None
-        if status:
-            raise CallFailed(one_line(error or out, 300) or f"kubectl ended with status {status}")
-        return out
+def rows(kubectl: Kubectl, path: str, shape: Shape, selector: str = "") -> list[dict[str, Any]]:
+    """All objects of a list; none where the API server does not know their kind. Raises CallFailed."""
+    found: list[dict[str, Any]] = []
+    query = {"limit": str(PAGE), **({"fieldSelector": selector} if selector else {})}
+    page = object_of({"items": _listed(shape)}, {"metadata": object_of({}, {"continue": text(at_most=10000)})})
+    for _number in range(PAGES_AT_MOST):
+        answer = kubectl.raw(f"{path}?{urllib.parse.urlencode(query)}")
+        if answer is None:
+            return []
+        try:
+            told = page(json_object(answer, BYTES_AT_MOST), "it")
+        except Malformed as why:
+            raise CallFailed(f"what the API server answers {path} cannot be read: {why}") from why
+        found += told["items"] or ()
+        if not told.get("metadata", {}).get("continue"):
+            return found
+        query["continue"] = told["metadata"]["continue"]
+    raise CallFailed(f"{path} has more than {len(found)} rows", "take away what is not needed any more")
 
 
 def seconds(told: str | None) -> float | None:
@@ -324,6 +308,7 @@ def node_row(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], claims:
         "version": _part(node, "status", "nodeInfo", "kubeletVersion") or "",
         "in_service": is_ready,
         "drained": is_closed,
+        "cordoned_by": maintenance.reasons(node),
         "closed_by": closing,
         "takes_jobs": takes_jobs,
         "way": "dra" if devices else "device_plugin" if RESOURCE in has else "",
@@ -406,32 +391,32 @@ def read(
     :param gpu_nodes: nodes that are known to have GPUs, whatever they tell.
     """
     now = time.time() if now is None else now
-    nodes = kubectl.rows("/api/v1/nodes", _NODE)
+    nodes = rows(kubectl, "/api/v1/nodes", _NODE)
     alive = "status.phase!=Succeeded,status.phase!=Failed"
-    pods = [] if about else kubectl.rows("/api/v1/pods", _POD, alive)
-    slices = kubectl.rows(SLICES, _SLICE, f"spec.driver={DRIVER}")
-    claims = Claims(kubectl.rows("/apis/resource.k8s.io/v1/resourceclaims", _CLAIM) if pods and slices else (), slices)
+    pods = [] if about else rows(kubectl, "/api/v1/pods", _POD, alive)
+    slices = rows(kubectl, SLICES, _SLICE, f"spec.driver={DRIVER}")
+    claims = Claims(rows(kubectl, "/apis/resource.k8s.io/v1/resourceclaims", _CLAIM) if pods and slices else (), slices)
     users = {
         row["metadata"]["name"]: (row["metadata"].get("labels") or {}).get(USER_LABEL, "")
-        for row in (kubectl.rows("/api/v1/namespaces", _NAMESPACE) if pods else ())
+        for row in (rows(kubectl, "/api/v1/namespaces", _NAMESPACE) if pods else ())
     }
     there: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
         there.setdefault(_part(pod, "spec", "nodeName") or "", []).append(pod)
-    rows = sorted((node_row(one, there.get(one["metadata"]["name"], ()), claims) for one in nodes), key=_name)
-    for row in rows:
+    found = sorted((node_row(one, there.get(one["metadata"]["name"], ()), claims) for one in nodes), key=_name)
+    for row in found:
         row["is_gpu_node"] = row["is_gpu_node"] or row["name"] in gpu_nodes
     jobs = [(job_row(pod, claims, users), pod) for pod in pods]
     shown = [row for row, pod in jobs if not is_system(pod) or (row["gpus"] and row["nodes"])]
     waiting = sorted((row for row in shown if row["waits"]), key=lambda row: row["submitted"] or 0.0)
-    problems = [one for row in rows if not about or row["name"] in about for one in diagnosis.node_problems(row, now)]
+    problems = [one for row in found if not about or row["name"] in about for one in diagnosis.node_problems(row, now)]
     if not about:
-        most = max((row["gpus"] for row in rows), default=0)
+        most = max((row["gpus"] for row in found), default=0)
         for row, pod in jobs:
             scheduled, hindrance = _condition(pod, "PodScheduled"), _hindrance(pod)
             problems += diagnosis.pod_problems(row, scheduled.get("message", ""), hindrance, most, is_system(pod))
     return {
-        "nodes": rows,
+        "nodes": found,
         "jobs": [row for row in shown if not row["waits"]] + waiting[:WAITING_AT_MOST],
         "waiting_total": len(waiting),
         "problems": [one.as_dict() for one in diagnosis.shortened(problems)],

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import maintenance
 
 # Conditions of a node that are bad where they are True.
 PRESSURES = {
@@ -33,9 +34,27 @@ PODS_SHOWN = 10
 
 # Problems for an operator. What keeps a user's pod waiting is none.
 DEGRADING = (
-    *("cni_missing", "kubelet_silent", "engine_slow", "engine_down", "shutting_down", "not_ready", "cordoned"),
+    *("cni_missing", "kubelet_silent", "engine_slow", "engine_down", "shutting_down", "not_ready"),
+    *("cordoned", "maintenance", "fenced"),
     *("pressure", "gpus_not_registered", "gpus_not_watched", "gpus_not_judged", "system_pod"),
 )
+
+
+# By who has closed a node: code, cause and remedy.
+CORDONED = {
+    maintenance.OPERATOR: ("maintenance", "gpuops drain took it out", "once it is well, `gpuops restore {node}`"),
+    maintenance.RECONCILER: (
+        "fenced",
+        "the reconciler closed it",
+        "see `sudo gpuops-reconciler status` on its host for the remedy; once it is repaired, "
+        "`sudo gpuops-reconciler clear {node}` there",
+    ),
+    maintenance.OTHER: (
+        "cordoned",
+        "it was closed (cordoned), and not by gpuops",
+        "ask who did it; once it is well, `kubectl uncordon {node}`",
+    ),
+}
 
 
 class Known(NamedTuple):
@@ -157,16 +176,10 @@ def node_problems(node: Mapping[str, Any], now: float) -> list[Problem]:
             return [Problem("not_ready", name, "it is not ready for pods", f"{node['state']}: {told}", see)]
         # Nothing else that it has told is of now.
         return [Problem(known.code, name, known.cause, f"{node['state']}: {told}", known.remedy.format(node=name))]
-    if node["drained"]:
-        found.append(
-            Problem(
-                "cordoned",
-                name,
-                "it takes no new pods: it was closed (cordoned)",
-                node["state"],
-                f"once it is well, `gpuops restore {name}`, or `kubectl uncordon {name}` if it was closed that way",
-            )
-        )
+    for owner, why in node["cordoned_by"].items():
+        code, cause, remedy = CORDONED[owner]
+        cause = f"{cause}: {why}" if why else cause
+        found.append(Problem(code, name, cause, node["state"], remedy.format(node=name)))
     for kind in node["pressures"]:
         cause, remedy = PRESSURES[kind]
         found.append(Problem("pressure", name, cause, kind, remedy))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import cluster, diagnosis
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import cluster, diagnosis, kubectl
 from tests.unit.plugins.module_utils.kubernetes.cluster_objects import (
     CNI,
     NOW,
@@ -27,7 +27,7 @@ from tests.unit.plugins.module_utils.kubernetes.cluster_objects import (
 
 
 def read(about: tuple[str, ...] = (), gpu_nodes: tuple[str, ...] = (), **lists: list[dict[str, Any]]) -> dict[str, Any]:
-    return cluster.read(cluster.Kubectl(Kubectl(**lists).run, 5.0), about, gpu_nodes, NOW)
+    return cluster.read(kubectl.Kubectl(Kubectl(**lists).run, 5.0), about, gpu_nodes, NOW)
 
 
 def row(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -157,7 +157,23 @@ def test_what_else_keeps_a_node_from_pods() -> None:
     found = read(nodes=[node("gpu1", 2, None, unschedulable=True), node("gpu2", 2, None, full)])
     assert codes(found) == [("gpu1", "cordoned"), ("gpu2", "pressure")]
     assert row(found, "gpu1")["state"] == "Ready,SchedulingDisabled"
-    assert "gpuops restore gpu1" in found["problems"][0]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "code", "remedy"),
+    [
+        ({"baremetal-gpu/drained-by-operator": "new fan"}, "maintenance", "`gpuops restore gpu1`"),
+        ({"baremetal-gpu/cordoned-by": "new fan"}, "fenced", "gpuops-reconciler clear gpu1"),
+        ({}, "cordoned", "kubectl uncordon gpu1"),
+    ],
+)
+def test_who_has_closed_a_node_and_how_it_is_opened(annotations: dict[str, str], code: str, remedy: str) -> None:
+    closed = node("gpu1", 2, None, unschedulable=True)
+    closed["metadata"]["annotations"] = annotations
+    found = read(nodes=[closed])
+    assert codes(found) == [("gpu1", code)]
+    assert remedy in found["problems"][0]["remedy"]
+    assert ("new fan" in found["problems"][0]["cause"]) == bool(annotations)
 
 
 def test_gpus_that_nothing_has_registered_are_told() -> None:
@@ -259,10 +275,10 @@ def test_of_some_nodes_only_their_problems_are_told() -> None:
     ],
 )  # fmt: skip
 def test_why_the_api_server_was_not_asked(status: int, said: str, code: str) -> None:
-    kubectl = Kubectl()
-    kubectl.fails = status, said
+    answers = Kubectl()
+    answers.fails = status, said
     with pytest.raises(CallFailed) as why:
-        cluster.read(cluster.Kubectl(kubectl.run, 5.0))
+        cluster.read(kubectl.Kubectl(answers.run, 5.0))
     problem = diagnosis.no_answer(why.value.problem.cause)
     assert (problem.code, problem.evidence) == (code, said)
     assert problem.remedy
