@@ -7,10 +7,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubernetes_node_info
-short_description: Return what only a node itself tells of its part in Kubernetes
+short_description: Return which pod has which GPU of a node of Kubernetes, and problems of the host
 version_added: 0.1.0
 description:
-  - Returns which pod has which GPU, as the program that gives them to pods was told by kubelet.
+  - Returns which pod has which GPU, as kubelet has reported to the program that gives them to pods.
   - Returns the problems of the host, each with a remedy. Kubelet does not run, or a certificate has ended or ends soon.
 options:
   host:
@@ -33,7 +33,7 @@ EXAMPLES = r"""
 RETURN = r"""
 leases:
   description:
-    - Pods with GPUs, each with C(namespace), C(name) and C(gpus), the UUIDs. Empty where nothing has told it for five
+    - Pods with GPUs, each with C(namespace), C(name) and C(gpus), the UUIDs. Empty where none was reported for five
       minutes.
   returned: success
   type: list

@@ -168,7 +168,7 @@ def rows(kubectl: Kubectl, path: str, shape: Shape, selector: str = "") -> list[
         if not told.get("metadata", {}).get("continue"):
             return found
         query["continue"] = told["metadata"]["continue"]
-    raise CallFailed(f"{path} has more than {len(found)} rows", "take away what is not needed any more")
+    raise CallFailed(f"{path} has more than {len(found)} rows", "delete what is not needed any more")
 
 
 def seconds(told: str | None) -> float | None:

@@ -74,7 +74,7 @@ def problems(host: str, run: Run, now: float, root: str = "") -> list[Problem]:
         status, told, _error = run(["systemctl", "is-active", "kubelet.service"], None, 30)
         if status:
             state = told.strip() or "not known"
-            remedy = "see `sudo journalctl -u kubelet` there; once that is mended, `sudo systemctl restart kubelet`"
+            remedy = "see `sudo journalctl -u kubelet` there; once that is repaired, `sudo systemctl restart kubelet`"
             found.append(Problem("kubelet_down", host, f"its kubelet is {state}", state, remedy))
     for path, content in _certificates(root):
         try:
