@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Any
 
 import pytest
@@ -296,6 +298,40 @@ def test_why_the_api_server_was_not_asked(status: int, said: str, code: str) -> 
 def test_an_answer_of_another_shape_is_refused(wrong: Any) -> None:
     with pytest.raises(CallFailed, match="cannot be read"):
         read(nodes=[wrong])
+
+
+def spoiled(chance: random.Random, value: Any) -> Any:
+    if chance.random() < 0.02:
+        numbers, words = (None, True, -1, 10**30, 1.5), ("", "\x1b[2J\n", "9" * 5000, "1e99")
+        return chance.choice([*numbers, *words, [], {}, [None], {"a": []}])
+    if isinstance(value, dict):
+        return {key: spoiled(chance, part) for key, part in value.items()}
+    return [spoiled(chance, part) for part in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_the_api_says_is_refused_or_made_harmless(seed: int) -> None:
+    chance = random.Random(seed)
+    health = condition("GpuHealthy", "False", "GpuWithheld", f"1 of 2: {UUIDS[0]}: xid_79")
+    lists = {
+        "nodes": [control_plane(), node("gpu1", 2, 1, health), node("gpu2", None)],
+        "pods": [
+            pod("a", "gpu1", 1, owner=("Job", "a")),
+            pod("b", "gpu2", **of_job("b", {"gpu": "c"})),
+            pod("d", why=UNBOUND),
+        ],
+        "namespaces": [namespace("alice", "alice")],
+        "resourceslices": [resource_slice("gpu2", *UUIDS[:2], gpu1="xid_fatal")],
+        "resourceclaims": [claim("c", UUIDS[0], where="gpu2")],
+    }
+    found: Any
+    try:
+        found = read(**{name: [spoiled(chance, row) for row in rows] for name, rows in lists.items()})
+    except CallFailed as why:
+        found = str(why)
+    said = json.dumps(found, allow_nan=False)
+    assert "\\u001b" not in said
+    assert len(said) < 100_000
 
 
 def test_a_gpu_that_a_slice_is_without_is_one_of_the_nodes_all_the_same() -> None:
