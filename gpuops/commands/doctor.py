@@ -44,14 +44,15 @@ def doctor_command(
 ) -> None:
     """Examine a host, or all, and print why it fails: cause, evidence and remedy.
 
-    Looks at the way to the host, at preflight, driver, GPUs, agent and Slurm, at
-    units that failed, and at what earlier runs left behind. Changes nothing.
+    Looks at the way to the host, at preflight, driver, GPUs, agent, Slurm and
+    Kubernetes, at units that failed, and at what earlier runs left behind.
+    Changes nothing.
 
     Exit status: 0 nothing was found, 64 wrong options, 130 Ctrl-C; otherwise
     that of the first cause: 10 name, 11 network, 12 host_key, 13 login,
     14 become, 15 python, 20 preflight, 30 driver, 31 gpu_fatal,
-    32 gpu_degraded, 33 agent, 34 slurm, 40 unit, 41 left_over, 50 last_run,
-    60 unknown. Of several hosts it is the lowest.
+    32 gpu_degraded, 33 agent, 34 slurm, 35 kubernetes, 40 unit, 41 left_over,
+    50 last_run, 60 unknown. Of several hosts it is the lowest.
 
     Examples:
 

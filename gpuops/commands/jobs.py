@@ -51,10 +51,10 @@ def jobs_command(
         site = find(inventory)
         passwords = passwords_for(given)
         groups = {name: hosts for name, hosts in groups_of(site, given).items() if name in jobs.GROUPS}
-        if not groups[status.SLURM] and not groups[status.MESOS]:
+        if not any(groups[name] for name in jobs.SCHEDULERS):
             raise SiteError(
-                f"the inventory {site.inventory} has no scheduler; add hosts to the group {status.SLURM} or "
-                f"{status.MESOS}"
+                f"the inventory {site.inventory} has no scheduler; add hosts to one of the groups "
+                f"{', '.join(jobs.SCHEDULERS)}"
             )
     except SiteError as wrong:
         typer.echo(f"gpuops jobs: {wrong}", err=True)

@@ -72,17 +72,19 @@ def _snapshot_nodes(path: Path, allow_unknown: bool) -> list[placement.Node]:
 
 
 def _nodes(
-    path: Path, state: Path | None, status: Path | None, allow_unknown: bool
+    path: Path, state: Path | None, slurm: Path | None, kubernetes: Path | None, allow_unknown: bool
 ) -> tuple[list[placement.Node], dict[Kind, float]]:
     if _is_snapshot(path):
         nodes, counts = _snapshot_nodes(path, allow_unknown), {}
         if state:
             counts = placement_facts.use_state(nodes, _read_json(state, "the Mesos state"))
-        elif status:
-            counts = placement_facts.use_slurm(nodes, _read_json(status, "the status"))
+        elif slurm:
+            counts = placement_facts.use_slurm(nodes, _read_json(slurm, "the status"))
+        elif kubernetes:
+            counts = placement_facts.use_kubernetes(nodes, _read_json(kubernetes, "the status"))
         return nodes, counts
-    if state or status:
-        option = "--mesos-state" if state else "--slurm-status"
+    if state or slurm or kubernetes:
+        option = "--mesos-state" if state else "--slurm-status" if slurm else "--kubernetes-status"
         raise _Wrong(f"{path} is not a snapshot of gpuops inventory, so {option} has no facts to go with")
     content = _read_json(path, "the file of nodes")
     rows = content.get("nodes") if isinstance(content, dict) else content
@@ -172,6 +174,7 @@ def place(
         Path | None,
         typer.Option(help="What gpuops status --json printed: of Slurm's nodes CPU, memory and which GPUs are in use."),
     ] = None,
+    kubernetes_status: Annotated[Path | None, typer.Option(help="The same of the nodes of Kubernetes.")] = None,
     app: Annotated[Path | None, typer.Option(help="A Marathon app to place and to print with constraints.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Whole GPUs; 1 by default.")] = None,
     gpu_part: Annotated[int | None, typer.Option(help="Thousandths of one GPU, in place of --gpus.")] = None,
@@ -214,15 +217,15 @@ def place(
     try:
         if nodes is not None and inventory is not None:
             raise _Wrong("--nodes is what to choose among, so --inventory cannot be given with it")
-        if mesos_state is not None and slurm_status is not None:
-            raise _Wrong("give --mesos-state or --slurm-status, by what the nodes run")
+        if sum(one is not None for one in (mesos_state, slurm_status, kubernetes_status)) > 1:
+            raise _Wrong("give one of --mesos-state, --slurm-status and --kubernetes-status, by what the nodes run")
         nodes = nodes or _own_snapshot(inventory)
         if links is not None and links not in LINKS:
             raise _Wrong(f"--links {links}: there are {', '.join(LINKS)}")
         document = None if app is None else _read_json(app, "the app")
         request, count = _request(given, document)
         apart = document is not None and placement_app.apart(document)
-        found, counts = _nodes(nodes, mesos_state, slurm_status, allow_unknown)
+        found, counts = _nodes(nodes, mesos_state, slurm_status, kubernetes_status, allow_unknown)
         placement_facts.exclude(found, exclude or [])
         choices = _choose(placement.Cluster(found, policy, counts, seed), request, count, apart)
         pinned = None if document is None else placement_app.pinned(document, [choice.node.name for choice in choices])
@@ -235,7 +238,7 @@ def place(
         _print(f"gpuops place: {app}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     except placement_facts.BrokenNodes as wrong:
-        _print(f"gpuops place: {mesos_state or slurm_status or nodes}: {wrong}", err=True)
+        _print(f"gpuops place: {mesos_state or slurm_status or kubernetes_status or nodes}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     except (_Wrong, SiteError, fleet_file.SnapshotError, ValueError) as wrong:
         _print(f"gpuops place: {wrong}", err=True)

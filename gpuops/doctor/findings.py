@@ -32,6 +32,7 @@ CAUSES = {
     "gpu_degraded": (32, "a GPU or the host is judged degraded"),
     "agent": (33, "the agent is not at work"),
     "slurm": (34, "Slurm reports a problem"),
+    "kubernetes": (35, "Kubernetes reports a problem"),
     "unit": (40, "a unit of systemd failed"),
     "left_over": (41, "an earlier run left something to be done"),
     "last_run": (50, "the last run failed there, and nothing is found now"),
@@ -102,7 +103,9 @@ class Reader:
             return
         result, action = event.result, event.task.action
         if action == "slurm_cluster_info":
-            self._slurm(event)
+            self._scheduler(event, "slurm", "Slurm")
+        elif action in ("kubernetes_cluster_info", "kubernetes_node_info"):
+            self._scheduler(event, "kubernetes", "Kubernetes")
         elif event.outcome == progress.UNREACHABLE:
             self._add(self._access(result, progress.UNREACHABLE))
         elif action == "gpu_preflight_info":
@@ -222,19 +225,19 @@ class Reader:
                 )
             )
 
-    def _slurm(self, event: events.HostResult) -> None:
-        """What Slurm says of the host, or why the host cannot ask it."""
+    def _scheduler(self, event: events.HostResult, cause: str, name: str) -> None:
+        """What a scheduler says of the host, or why it cannot be asked."""
         if event.outcome == progress.UNREACHABLE:
             # Where its controller is not reached, nothing is known that way.
             if not event.delegated_to:
                 self._add(self._access(event.result, progress.UNREACHABLE))
             return
         if "nodes" in event.result:
-            self.checked.append("Slurm")
+            self.checked.append(name)
         for problem in problems_of(event.result):
             named = problem.subject == self.host or problem.cause.startswith(problem.subject)
             text = problem.cause if named else f"{problem.subject}: {problem.cause}"
-            self._add(Finding("slurm", text, problem.evidence or problem.code, problem.remedy))
+            self._add(Finding(cause, text, problem.evidence or problem.code, problem.remedy))
 
     def _left_over(self, output: str) -> None:
         self.checked.append("records of earlier runs")

@@ -14,7 +14,7 @@ from gpuops.init import users
 
 CONTROLLER, GPU, STORAGE, CPU = ROLES = ("controller", "gpu", "storage", "cpu")
 ENGINES = ("docker", "podman", "containerd", "none")
-SCHEDULERS = SLURM, MESOS, NO_SCHEDULER = ("slurm", "mesos", "none")
+SCHEDULERS = SLURM, MESOS, KUBERNETES, NO_SCHEDULER = ("slurm", "mesos", "kubernetes", "none")
 HOMES = CEPHFS, NFS, LOCAL = ("cephfs", "nfs", "local")
 # What runs on one host of the site: the answer names it, '' is none.
 PLACED = ("portal", "registry", "monitoring")
@@ -53,6 +53,8 @@ _GROUPS = (
     *(
         "mesos_masters",
         "mesos_agents",
+        "kubernetes_control_planes",
+        "kubernetes_nodes",
         "marathon",
         "portals",
         "registries",
@@ -96,7 +98,7 @@ class Host:
 class Answers:
     """A site. ``variables`` are Ansible's, for all hosts, such as how to reach them.
 
-    :ivar scheduler: and ``homes``; empty until they are proposed.
+    :ivar scheduler: as ``homes`` and ``engine`` empty until it is proposed.
     :ivar portal: the host that it is on, as ``registry`` and ``monitoring`` (which keeps the logs, too); empty for
         none, and None until it is proposed.
     :ivar users: rows of cluster_users, as ``groups`` of cluster_groups.
@@ -111,7 +113,7 @@ class Answers:
     private_key: str = ""
     public_network: str = ""
     cluster_network: str = ""
-    engine: str = "docker"
+    engine: str = ""
     reboot: str = "refused"
     use_free_disks: bool = False
     scheduler: str = ""

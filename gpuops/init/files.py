@@ -24,6 +24,7 @@ from gpuops.init.answers import (
     CONTROLLER,
     CPU,
     GPU,
+    KUBERNETES,
     MESOS,
     NFS,
     NO_SCHEDULER,
@@ -215,6 +216,12 @@ def _scheduler(answers: Answers) -> list[Group]:
             Group("marathon", hosts=masters),
             Group("gpu_reconcilers", "keep jobs off GPUs that fail", masters),
         ]
+    if answers.scheduler == KUBERNETES:
+        about = "API server and etcd: one host, or three with an address that they share"
+        return [
+            Group("kubernetes_control_planes", about, [proposal.control_plane(answers)]),
+            Group("kubernetes_nodes", "run pods", *_compute(answers)),
+        ]
     return []
 
 
@@ -289,7 +296,7 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
             name = f"{variables}/{group.name}.yml"
             files[name] = made("model.yml", group=group)
             meant[name] = {"gpu_verify_expected": group.count} if group.count else None
-    if answers.of(CONTROLLER) and not any(host.runs_containers for host in answers.of(CONTROLLER)):
+    if answers.of(CONTROLLER) and not any(_has_engine(answers, host) for host in answers.of(CONTROLLER)):
         files[f"{variables}/controllers.yml"] = made("engineless.yml", about="The controllers run no containers.")
     for name, content in _services(answers).items():
         path = f"{variables}/{name}"
@@ -374,8 +381,14 @@ def _services(answers: Answers) -> dict[str, Any]:
 
 def _apart(answers: Answers) -> list[Host]:
     """The hosts that run no containers, while others of each of their groups do."""
-    without = {role for role in (CONTROLLER, STORAGE) if not any(host.runs_containers for host in answers.of(role))}
-    return [host for host in answers.hosts if not host.runs_containers and not without.intersection(host.roles)]
+    bare = [host for host in answers.hosts if not _has_engine(answers, host)]
+    without = {role for role in (CONTROLLER, STORAGE) if all(host in bare for host in answers.of(role))}
+    return [host for host in bare if not without.intersection(host.roles)]
+
+
+def _has_engine(answers: Answers, host: Host) -> bool:
+    """Whether it gets a container engine: for jobs, or for the control plane of Kubernetes."""
+    return host.runs_containers or (answers.scheduler == KUBERNETES and CONTROLLER in host.roles)
 
 
 def _hosts(answers: Answers) -> list[dict[str, Any]]:
@@ -417,7 +430,7 @@ def _storage(
 ) -> dict[str, tuple[str, Any]]:
     """The files of the storage, each with what it is to hold. Raises Unwritable."""
     hosts, apart = answers.of(STORAGE), [host.name for host in _apart(answers)]
-    engineless = not any(host.runs_containers for host in hosts)
+    engineless = not any(_has_engine(answers, host) for host in hosts)
     network: str = answers.public_network or FromHost(discover.common_network(answers, found))
     size = min(3, len(hosts)) if len(hosts) > 1 else 2
     text = made(

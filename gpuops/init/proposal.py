@@ -11,6 +11,7 @@ from gpuops.init.answers import (
     CONTROLLER,
     CPU,
     GPU,
+    KUBERNETES,
     LOCAL,
     MESOS,
     NFS,
@@ -33,6 +34,8 @@ NFS_EXPORT, HOMES = "/srv/homes", "/home"
 _RUNS_IMAGES = re.compile(r"Debian (1[3-9]|[2-9][0-9])(\..*)?")
 # No mirror of them is reliable, so there is no default.
 MESOS_SOURCES = ("mesos_common_url", "mesos_common_path", "mesos_common_repository", "mesos_common_image")
+
+KUBERNETES_KEYS = ("kubernetes_common_repo_key_sha256", "kubernetes_common_repo_options")
 
 
 def settle(site: Answers, found: Mapping[str, Found]) -> dict[str, str]:
@@ -103,9 +106,11 @@ def _services(site: Answers) -> None:
     why, head = site.reasons, site.head
     if not site.scheduler:
         site.scheduler = SLURM if computes else NO_SCHEDULER
+    site.engine = site.engine or ("containerd" if site.scheduler == KUBERNETES else "docker")
     why["scheduler"] = {
         SLURM: f"Slurm: controller, accounting and login on {head}, and a fence that keeps jobs off faulty GPUs",
         MESOS: f"Mesos and Marathon: masters on {', '.join(masters(site))}",
+        KUBERNETES: f"Kubernetes: control plane on {control_plane(site)}; pods get no faulty GPU",
         NO_SCHEDULER: "none" if computes else "none, since no host runs jobs",
     }[site.scheduler]
     count = len(site.hosts)
@@ -120,6 +125,8 @@ def _services(site: Answers) -> None:
         site.portal = head if site.scheduler == SLURM and not _apart(site) else ""
         if site.scheduler == MESOS:
             why["portal"] = "none: on Mesos it ran with stand-ins only; --portal HOST takes it in"
+        elif site.scheduler == KUBERNETES:
+            why["portal"] = "none: its sessions do not run on Kubernetes"
         elif _apart(site):
             why["portal"] = "none: it needs homes that are the same on all hosts"
     if site.registry is None:
@@ -153,6 +160,12 @@ def masters(site: Answers) -> list[str]:
     return names[: 5 if len(names) >= 5 else 3 if len(names) >= 3 else 1]
 
 
+def control_plane(site: Answers) -> str:
+    """The first controller, or else the first host that runs containers."""
+    inside = [host for host in site.hosts if host.runs_containers]
+    return next((host.name for host in (*site.of(CONTROLLER), *inside)), site.head)
+
+
 def portal_name(site: Answers) -> str:
     return f"portal.{site.domain or PRIVATE_DOMAIN}"
 
@@ -181,14 +194,23 @@ def _wrong(site: Answers) -> list[str]:
             "portal needs a scheduler for its sessions; give --scheduler slurm, or --portal '' (docs/portal.md has "
             "sessions in Docker on one host)"
         )
-    if site.scheduler == MESOS:
-        given = {name for host in site.hosts for name in host.variables} | set(site.variables)
-        if not given.intersection(MESOS_SOURCES):
-            wrong.append(
-                "scheduler is mesos, and nothing says where its programs come from; give mesos_common_url, "
-                "mesos_common_sha256, marathon_url and marathon_sha256 in `variables` of the answers file "
-                "(docs/mesos.md, 'Where the programs come from')"
-            )
+    given = {name for host in site.hosts for name in host.variables} | set(site.variables)
+    if site.portal and site.scheduler == KUBERNETES:
+        wrong.append("portal has no sessions on Kubernetes; give --portal ''")
+    if site.scheduler == KUBERNETES and site.engine != "containerd":
+        wrong.append(f"engine is {site.engine}, and the nodes of Kubernetes need containerd; give --engine containerd")
+    if site.scheduler == KUBERNETES and not given.intersection(KUBERNETES_KEYS):
+        wrong.append(
+            "scheduler is kubernetes, and nothing says by which key its packages are signed; give "
+            "kubernetes_common_repo_key_url and kubernetes_common_repo_key_sha256 in `variables` of the answers file, "
+            "and the repository of a containerd from 2.0 on (docs/kubernetes.md, 'Settings')"
+        )
+    if site.scheduler == MESOS and not given.intersection(MESOS_SOURCES):
+        wrong.append(
+            "scheduler is mesos, and nothing says where its programs come from; give mesos_common_url, "
+            "mesos_common_sha256, marathon_url and marathon_sha256 in `variables` of the answers file "
+            "(docs/mesos.md, 'Where the programs come from')"
+        )
     if site.portal and _apart(site):
         wrong.append(
             "homes is local, and sessions of the portal run on other hosts than it: both need the same homes; give "

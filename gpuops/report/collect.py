@@ -153,6 +153,7 @@ def gather(
         "zookeeper": status["zookeeper"],
         "mesos": status["mesos"],
         "slurm": status["slurm"],
+        "kubernetes": status["kubernetes"],
         "portal": status["portal"],
         **{name: status[name] for name in SERVICES},
         "backup": status["backup"],

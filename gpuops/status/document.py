@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict impor
     UNKNOWN,
     VERDICTS,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import diagnosis as kubernetes_diagnosis
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases import kubernetes as kubernetes_leases
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases import mesos as mesos_leases
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases import slurm as slurm_leases
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import Lease
@@ -45,6 +47,7 @@ _ORDER = (NO_GPU, *VERDICTS[: VERDICTS.index(FATAL)], UNREACHABLE, FATAL)
 
 NODES = "gpu_cluster"
 STORAGE, ZOOKEEPER, MESOS, SLURM = "ceph_mons", "zookeeper", "mesos_masters", "slurm_controllers"
+KUBERNETES = "kubernetes_control_planes"
 PORTAL, BACKUP = "portals", "backup_hosts"
 # Parts of which no more is known than whether their services work, and the groups of their hosts.
 SERVICES = {
@@ -54,8 +57,11 @@ SERVICES = {
     "logs": "log_hosts",
 }
 # The parts of a site beside its nodes, in the order in which they are shown.
-PARTS = ("slurm", "mesos", "zookeeper", "storage", "homes", "portal", "registry", "monitoring", "logs", "backup")
-GROUPS = (NODES, STORAGE, ZOOKEEPER, MESOS, SLURM, PORTAL, *SERVICES.values(), BACKUP)
+PARTS = (
+    *("slurm", "mesos", "kubernetes", "zookeeper", "storage"),
+    *("homes", "portal", "registry", "monitoring", "logs", "backup"),
+)
+GROUPS = (NODES, STORAGE, ZOOKEEPER, MESOS, SLURM, KUBERNETES, PORTAL, *SERVICES.values(), BACKUP)
 FIND_ACTIONS = ("find", "ansible.builtin.find")
 # One night may have failed.
 BACKUP_DAYS = 2
@@ -85,6 +91,8 @@ class Reader:
         self._results: dict[str, dict[str, Any]] = {}
         self._services: dict[str, dict[str, dict[str, Any]]] = {}
         self._archives: dict[str, dict[str, Any]] = {}
+        # Of nodes of Kubernetes.
+        self._told: dict[str, dict[str, Any]] = {}
         self._unreached: dict[str, dict[str, str]] = {}
 
     def take(self, event: events.Event) -> None:
@@ -104,6 +112,8 @@ class Reader:
             self._results["df"] = result
         elif event.task.action == "services_info":
             self._services.setdefault(line(result.get("part")), {})[host] = result
+        elif event.task.action == "kubernetes_node_info":
+            self._told[host] = result
         elif event.task.action in FIND_ACTIONS:
             self._archives[host] = result
         else:
@@ -120,6 +130,7 @@ class Reader:
             "zookeeper": _part("zookeeper", self._zookeeper),
             "mesos": _part("mesos", self._mesos),
             "slurm": _part("slurm", lambda: self._slurm(nodes)),
+            "kubernetes": _part("kubernetes", lambda: self._kubernetes(nodes)),
             "portal": _part("portal", self._portal),
             **{name: _part(name, functools.partial(self._service, name)) for name in SERVICES},
             "backup": _part("backup", lambda: self._backup(now)),
@@ -338,11 +349,7 @@ class Reader:
                 }
                 for row in partitions
             ],
-            "jobs": [
-                {key: job[key] for key in JOB} | {"hosts": [node["name"] for node in job["nodes"]]}
-                for job in jobs
-                if not job["holder"]
-            ],
+            "jobs": _shown(jobs),
             "waiting_total": _whole(result.get("waiting_total")) or 0,
             "held": [held for job in jobs if job["holder"] for held in self._held(job, nodes)],
             "unfenced": unfenced,
@@ -352,6 +359,51 @@ class Reader:
             ],
             "problem": None,
         }
+
+    def _kubernetes(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+        result, problem = self._part_result(KUBERNETES, "kubernetes_cluster_info", "nodes")
+        if result is None:
+            return problem and {"state": UNREACHABLE, **_NOTHING["kubernetes"], "problems": [], "problem": problem}
+        listed = rows(result["nodes"])
+        # A control plane with the taint of one takes no pods of users, and that is as it should be.
+        workers = [row for row in listed if kubernetes_diagnosis.CONTROL_PLANE not in texts(row.get("closed_by"))]
+        working = [row for row in workers if row.get("in_service") is True]
+        problems, unfenced = list(problems_of(result)), self._given_though_fatal(listed, nodes)
+        is_ill = any(problem.code in kubernetes_diagnosis.DEGRADING for problem in problems)
+        leased = {uuid for lease in self._pods_leases() for uuid in lease.gpus} - {None}
+        return {
+            "state": FATAL if unfenced or not working else DEGRADED if is_ill else OK,
+            "nodes": [_kubernetes_node(row) for row in listed],
+            "jobs": _shown(_jobs(result)),
+            "waiting_total": _whole(result.get("waiting_total")) or 0,
+            "held": [held for row in listed for held in _withheld(row, nodes) if held["uuid"] not in leased],
+            "unfenced": unfenced,
+            "problems": [
+                {"cause": f"{problem.subject}: {problem.sentence(stop='')}", "remedy": problem.remedy}
+                for problem in problems
+            ],
+            "problem": None,
+        }
+
+    def _given_though_fatal(
+        self, listed: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]
+    ) -> list[dict[str, str]]:
+        """What to do about fatal GPUs that Kubernetes can give to pods."""
+        found = []
+        hosts = {node["name"]: node for node in nodes}
+        for row in listed:
+            name = line(row.get("name"))
+            host, withheld = hosts.get(name, _bare(name)), texts(row.get("withheld"))
+            of_host = [item for item in host["reasons"] if item["verdict"] == FATAL]
+            fatal = [
+                gpu for gpu in host["gpus"] if (of_host or gpu["verdict"] == FATAL) and gpu["uuid"] not in withheld
+            ]
+            # Which ones these are is not told.
+            more = max((_whole(row.get("gpus_held")) or 0) - len(withheld), 0)
+            for gpu in fatal[more:] if row.get("takes_jobs") is True and row.get("way") else ():
+                see = f"see {kubernetes_diagnosis.DAEMON} there"
+                found.append(_still_given(name, gpu, of_host, "Kubernetes still gives it to pods", see))
+        return found
 
     def _portal(self) -> dict[str, Any] | None:
         result, problem = self._part_result(PORTAL, "portal_info", "hub")
@@ -408,21 +460,12 @@ class Reader:
 
     def _held(self, job: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The GPUs that a holder keeps out of service, and the code of what is wrong with each."""
-        found, uuids = [], self._uuids()
-        for node in job["nodes"]:
-            for uuid in slurm_leases.gpus(node, uuids):
-                gpu = _gpu_of(nodes, node["name"], uuid)
-                reasons = sorted(gpu["reasons"], key=lambda row: row["verdict"] != FATAL) if gpu else []
-                found.append(
-                    {
-                        "host": node["name"],
-                        "index": gpu["index"] if gpu else None,
-                        "uuid": uuid,
-                        "job": job["id"],
-                        "code": reasons[0]["code"] if reasons else None,
-                    }
-                )
-        return found
+        uuids = self._uuids()
+        return [
+            _held_row(node["name"], uuid, job["id"], nodes)
+            for node in job["nodes"]
+            for uuid in slurm_leases.gpus(node, uuids)
+        ]
 
     def _unfenced(
         self, listed: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]
@@ -440,15 +483,11 @@ class Reader:
                 for gpu in host["gpus"]
             ]
             node = {"in_service": False, "drained": False, **row, "fenced": _minors(row, "fenced")}
-            for gpu in slurm_state.unfenced(node, gpus):
-                reasons = [item for item in gpu["reasons"] if item["verdict"] == FATAL] + of_host
-                which = gpu["uuid"] or gpu["address"] if gpu["index"] is None else gpu["index"]
-                code = f" ({reasons[0]['code']})" if reasons else ""
-                cause = f"{name}: GPU {which} is fatal{code} and not fenced, so Slurm still gives it to jobs"
-                remedy = (
-                    f"close the node with `gpuops drain {name}`; `sudo gpuops-reconciler status` on the controller "
-                )
-                found.append({"cause": cause, "remedy": f"{remedy}says why the GPU is not fenced"})
+            see = "`sudo gpuops-reconciler status` on the controller says why the GPU is not fenced"
+            found += [
+                _still_given(name, gpu, of_host, "Slurm still gives it to jobs", see)
+                for gpu in slurm_state.unfenced(node, gpus)
+            ]
         return found
 
     def _uuids(self) -> dict[str, dict[int, str]]:
@@ -467,11 +506,65 @@ class Reader:
         found += slurm_leases.leases(_jobs(slurm), self._uuids())
         hosts = {line(row.get("id")): line(row.get("hostname")) for row in rows(mesos.get("agents"))}
         found += mesos_leases.leases([_task(row) for row in rows(mesos.get("tasks"))], hosts)
+        found += self._pods_leases()
         return [_lease(lease, nodes) for lease in sorted(found, key=lambda lease: (lease.host, lease.job))]
+
+    def _pods_leases(self) -> list[Lease]:
+        told = {
+            host: {
+                f"{line(row.get('namespace'))}/{line(row.get('name'))}": tuple(_texts_or_none(row.get("gpus")))
+                for row in rows(result.get("leases"))
+            }
+            for host, result in self._told.items()
+        }
+        return kubernetes_leases.leases(_jobs(self._results.get("kubernetes_cluster_info", {})), told)
+
+
+def _shown(jobs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {key: job[key] for key in JOB} | {"hosts": [node["name"] for node in job["nodes"]]}
+        for job in jobs
+        if not job["holder"]
+    ]
+
+
+def _still_given(
+    host: str, gpu: Mapping[str, Any], of_host: list[dict[str, Any]], what: str, see: str
+) -> dict[str, str]:
+    reasons = [item for item in gpu["reasons"] if item["verdict"] == FATAL] + of_host
+    which = gpu["uuid"] or gpu["address"] if gpu["index"] is None else gpu["index"]
+    code = f" ({reasons[0]['code']})" if reasons else ""
+    cause = f"{host}: GPU {which} is fatal{code} and not fenced, so {what}"
+    return {"cause": cause, "remedy": f"close the node with `gpuops drain {host}`; {see}"}
+
+
+def _withheld(row: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The GPUs of a node of Kubernetes that no pod gets, and the code of what is wrong with each."""
+    host, known = line(row.get("name")), _texts_or_none(row.get("withheld"))
+    count = min(_whole(row.get("gpus_held")) or 0, GPUS_AT_MOST)
+    uuids: list[str | None] = [*known, *[None] * max(count - len(known), 0)]
+    return [_held_row(host, uuid, None, nodes) for uuid in uuids]
+
+
+def _held_row(host: str, uuid: str | None, job: str | None, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    gpu = _gpu_of(nodes, host, uuid)
+    reasons = sorted(gpu["reasons"], key=lambda row: row["verdict"] != FATAL) if gpu else []
+    return {
+        "host": host,
+        "index": gpu["index"] if gpu else None,
+        "uuid": uuid,
+        "job": job,
+        "code": reasons[0]["code"] if reasons else None,
+    }
+
+
+def _texts_or_none(told: Any) -> list[str | None]:
+    """A list of UUIDs in which some are not known."""
+    return [line(one) or None for one in told[:GPUS_AT_MOST]] if isinstance(told, list) else []
 
 
 def _jobs(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The jobs of slurm_cluster_info, in which everything is what it should be, or None."""
+    """The jobs of Slurm or Kubernetes, in which everything is what it should be, or None."""
     return [
         {
             **{key: line(row.get(key)) for key in ("id", "name", "user")},
@@ -480,7 +573,14 @@ def _jobs(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             **{key: _whole(row.get(key)) or 0 for key in ("cpus", "gpus")},
             **{key: moment(row.get(key)) for key in ("submitted", "started", "ends")},
             **{key: row.get(key) is True for key in ("waits", "holder")},
-            "nodes": [{"name": line(node.get("name")), "minors": _minors(node)} for node in rows(row.get("nodes"))],
+            "nodes": [
+                {
+                    "name": line(node.get("name")),
+                    "minors": _minors(node),
+                    "gpus": _texts_or_none(node.get("gpus")),
+                }
+                for node in rows(row.get("nodes"))
+            ],
         }
         for row in rows(result.get("jobs"))
         if line(row.get("id"))
@@ -508,6 +608,14 @@ def _slurm_node(row: Mapping[str, Any]) -> dict[str, Any]:
         **sizes,
         "gpus_free": (max(sizes["gpus"] - sizes["gpus_used"], 0) if free is None else free) if is_open else 0,
         "partitions": texts(row.get("partitions")),
+    }
+
+
+def _kubernetes_node(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{key: line(row.get(key)) or None for key in ("name", "state", "reason", "version", "way")},
+        **{key: row.get(key) is True for key in ("control_plane", "in_service", "drained", "takes_jobs")},
+        **{key: _whole(row.get(key)) or 0 for key in (*NODE_SIZES, "gpus_free", "gpus_held")},
     }
 
 
@@ -567,6 +675,7 @@ _NOTHING: dict[str, dict[str, Any]] = {
     "zookeeper": {"quorum": None, "leader": None, "servers": []},
     "mesos": {"leader": None, "agents": [], "tasks": []},
     "slurm": {"nodes": [], "partitions": [], "jobs": [], "waiting_total": 0, "held": [], "unfenced": []},
+    "kubernetes": {"nodes": [], "jobs": [], "waiting_total": 0, "held": [], "unfenced": []},
     "portal": {"host": None, "hub": None, "proxy": None, "sessions": None},
     **{name: {"hosts": []} for name in SERVICES},
     "backup": {"hosts": []},

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
-from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS, SLURM
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import KUBERNETES, MESOS, SLURM
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import WAITING_AT_MOST
+from gpuops.status.document import KUBERNETES as KUBERNETES_GROUP
 from gpuops.status.document import MESOS as MESOS_GROUP
 from gpuops.status.document import NODES, UNREACHABLE
 from gpuops.status.document import SLURM as SLURM_GROUP
@@ -19,7 +19,8 @@ from gpuops.status.document import SLURM as SLURM_GROUP
 SCHEMA = Path(__file__).with_name("jobs.schema.json")
 VERSION = 1
 # The groups of the inventory that it is about.
-GROUPS = (NODES, SLURM_GROUP, MESOS_GROUP)
+SCHEDULERS = (SLURM_GROUP, MESOS_GROUP, KUBERNETES_GROUP)
+GROUPS = (NODES, *SCHEDULERS)
 # With these words of Slurm a job only waits for its turn; with others it waits for something else, such as a limit.
 TURN = ("", "None", "Priority", "Resources", "ReqNodeNotAvail")
 JOB_KEYS = ("id", "name", "user", "partition", "account", "qos", "state", "cpus", "submitted", "started", "ends")
@@ -34,24 +35,22 @@ def document(site: Row, user: str = "") -> dict[str, Any]:
     :param site: the document of `gpuops status`.
     :param user: only jobs of this user are listed. Places and GPUs count those of all.
     """
-    slurm, mesos = site["slurm"], site["mesos"]
-    running = (_slurm_jobs(site) if slurm else []) + (_mesos_tasks(site) if mesos else [])
-    waiting = _waiting(slurm["jobs"]) if slurm else []
+    parts = [(name, site[name]) for name in (SLURM, MESOS, KUBERNETES) if site[name]]
+    telling = [(name, part) for name, part in parts if name != MESOS]
+    running = [job for name, part in telling for job in _jobs(name, part, site)]
+    running += _mesos_tasks(site) if site[MESOS] else []
+    waiting = [job for _name, part in telling for job in _waiting(part["jobs"])]
     return {
         "version": VERSION,
         "time": site["time"],
         "user": user or None,
-        "schedulers": [
-            {"name": name, "state": part["state"], "problem": part["problem"]}
-            for name, part in ((SLURM, slurm), (MESOS, mesos))
-            if part
-        ],
+        "schedulers": [{"name": name, "state": part["state"], "problem": part["problem"]} for name, part in parts],
         "running": [job for job in running if user in ("", job["user"])],
         "running_total": len(running),
         "waiting": [job for job in waiting if user in ("", job["user"])],
-        "waiting_total": slurm["waiting_total"] if slurm else 0,
-        "held": slurm["held"] if slurm else [],
-        "unfenced": slurm["unfenced"] if slurm else [],
+        "waiting_total": sum(part["waiting_total"] for _name, part in telling),
+        "held": [row for _name, part in telling for row in part["held"]],
+        "unfenced": [row for _name, part in telling for row in part["unfenced"]],
         "gpus": _gpus(site),
     }
 
@@ -61,22 +60,22 @@ def is_seen(jobs: Row) -> bool:
     return all(row["state"] not in (UNREACHABLE, UNKNOWN) for row in jobs["schedulers"])
 
 
-def _slurm_jobs(site: Row) -> list[dict[str, Any]]:
+def _jobs(scheduler: str, part: Row, site: Row) -> list[dict[str, Any]]:
     """Jobs with resources, those first that are to end first."""
     leases: dict[str, list[Row]] = {}
     for lease in site["leases"]:
-        if lease["scheduler"] == SLURM:
+        if lease["scheduler"] == scheduler:
             leases.setdefault(lease["job"], []).append(lease)
     found = [
         {
-            "scheduler": SLURM,
+            "scheduler": scheduler,
             **{key: job[key] for key in JOB_KEYS},
             "hosts": job["hosts"],
             "gpus": [_placed(lease, site["nodes"]) for lease in leases.get(job["id"], [])],
             "gpus_total": job["gpus"],
             "processes": _processes(leases.get(job["id"], [])),
         }
-        for job in site["slurm"]["jobs"]
+        for job in part["jobs"]
         if not job["waits"]
     ]
     return sorted(found, key=lambda job: (job["ends"] is None, job["ends"] or 0.0))
@@ -120,7 +119,7 @@ def _processes(leases: Iterable[Row]) -> int | None:
 
 
 def _waiting(jobs: Iterable[Row]) -> list[dict[str, Any]]:
-    """Jobs that wait, in the order of Slurm, with the place of those that only wait for their turn."""
+    """Jobs that wait, in the order of their scheduler, with the place of those that only wait for their turn."""
     places: Counter[str | None] = Counter()
     found: list[dict[str, Any]] = []
     for job in jobs:
@@ -141,11 +140,19 @@ def _waiting(jobs: Iterable[Row]) -> list[dict[str, Any]]:
 
 def _gpus(site: Row) -> list[dict[str, Any]]:
     """For each scheduler and model: how many GPUs it has, and how many of them are free."""
-    slurm, mesos = site["slurm"], site["mesos"]
+    slurm, mesos, kubernetes = (site[name] for name in (SLURM, MESOS, KUBERNETES))
     found = []
     if slurm:
         rows = [(row["name"], row["gpus"], row["gpus_used"], _startable(row)) for row in slurm["nodes"]]
         found += _by_model(SLURM, rows, site, slurm["held"])
+    if kubernetes:
+        held = Counter(row["host"] for row in kubernetes["held"])
+        # Those that are withheld count as used here, as the holders of Slurm do.
+        rows = [
+            (row["name"], row["gpus"], row["gpus_used"] + held[row["name"]], _startable(row))
+            for row in kubernetes["nodes"]
+        ]
+        found += _by_model(KUBERNETES, rows, site, kubernetes["held"])
     if mesos:
         agents = [
             (row["host"], gpus, used, gpus - used if row["state"] == "active" else 0)
@@ -156,9 +163,9 @@ def _gpus(site: Row) -> list[dict[str, Any]]:
 
 
 def _startable(row: Row) -> int:
-    """How many GPUs of a node of Slurm a job could get now."""
+    """How many GPUs of a node a job could get now."""
     free: int = row.get("gpus_free", row["gpus"] - row["gpus_used"])
-    return free if slurm_state.is_open(row) else 0
+    return free if row["takes_jobs"] else 0
 
 
 def _by_model(

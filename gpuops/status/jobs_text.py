@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS, SLURM
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops.run.table import cut, table
@@ -81,7 +81,7 @@ def _head(jobs: Row, width: int) -> list[Line]:
     schedulers.append(("faint", time.strftime("at %H:%M:%S", time.localtime(jobs["time"]))))
     runs, waits = jobs["running_total"], jobs["waiting_total"]
     words = f"{runs} {'job runs' if runs == 1 else 'jobs run'}"
-    if any(row["name"] == SLURM for row in jobs["schedulers"]):
+    if any(row["name"] != MESOS for row in jobs["schedulers"]):
         words += f", {waits} {'waits' if waits == 1 else 'wait'}"
     if jobs["user"]:
         words += f" ({cut(jobs['user'], USER_AT_MOST)}: {len(jobs['running'])} and {len(jobs['waiting'])})"
@@ -150,14 +150,16 @@ def _notes(job: Row) -> list[tuple[str, str]]:
         for place in job["gpus"]
         for gpu in place["bad"]
     ]
-    found += [(word.lower(), "changed") for word in (job["state"] or "").split("+") if word not in ("RUNNING", "")]
+    found += [
+        (word.lower(), "changed") for word in (job["state"] or "").split("+") if word.upper() not in ("RUNNING", "")
+    ]
     if job["gpus"] and job["processes"] == 0:
         found.append(("no process on its GPUs", "changed"))
     return found
 
 
 def _until(job: Row, now: float) -> str:
-    if job["ends"] is None and job["scheduler"] == SLURM:
+    if job["ends"] is None and job["scheduler"] != MESOS:
         return "no limit"
     return moment(job["ends"], now)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import DEGRADED, FATAL, OK, UNKNOWN
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import KUBERNETES, SLURM
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops.run.table import table
@@ -207,23 +207,26 @@ def _task_line(task: Mapping[str, Any]) -> Line:
     ]
 
 
-def _slurm_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+def _jobs_lines(name: str, part: Mapping[str, Any], width: int) -> list[Line]:
+    """A scheduler that tells of all its jobs; those of Kubernetes are pods."""
+    thing = "pod" if name == KUBERNETES else "job"
     nodes, jobs, held = part["nodes"], part["jobs"], part["held"]
     waiting = [job for job in jobs if job["waits"]]
     text = ""
     if nodes:
-        working = sum(1 for row in nodes if slurm_state.is_open(row))
-        # Holders have their GPUs as jobs have theirs.
-        used = max(sum(row["gpus_used"] for row in nodes) - len(held), 0)
-        text = (
-            f": {working} of {len(nodes)} nodes accept jobs, {used} of {sum(row['gpus'] for row in nodes)} GPUs in use"
-        )
+        working = sum(1 for row in nodes if row["takes_jobs"])
+        used = sum(row["gpus_used"] for row in nodes)
+        # Holders of Slurm have their GPUs as jobs have theirs.
+        used = max(used - len(held), 0) if name == SLURM else used
+        text = f": {working} of {len(nodes)} nodes accept {thing}s, "
+        text += f"{used} of {sum(row['gpus'] for row in nodes)} GPUs in use"
         text += f", {len(held)} held" if held else ""
         running, wait = len(jobs) - len(waiting), part["waiting_total"]
-        text += f"; {running} {'job runs' if running == 1 else 'jobs run'}, {wait} {'waits' if wait == 1 else 'wait'}"
-    out = [_head("slurm", part, text)]
+        text += f"; {running} {f'{thing} runs' if running == 1 else f'{thing}s run'}, "
+        text += f"{wait} {'waits' if wait == 1 else 'wait'}"
+    out = [_head(name, part, text)]
     out += _problem(part["problem"], width) if part["problem"] else []
-    for row in part["partitions"]:
+    for row in part.get("partitions") or ():
         default = " (default)" if row["default"] else ""
         limit = "" if row["max_time"] in (None, "UNLIMITED") else f", {row['max_time']} at most"
         nodes_of = "1 node" if row["nodes"] == 1 else f"{row['nodes']} nodes"
@@ -318,7 +321,7 @@ _PARTS: dict[str, Callable[[Mapping[str, Any], int], list[Line]]] = {
     "storage": _storage_lines,
     "zookeeper": _zookeeper_lines,
     "mesos": _mesos_lines,
-    "slurm": _slurm_lines,
+    **{name: functools.partial(_jobs_lines, name) for name in (SLURM, KUBERNETES)},
     "portal": _portal_lines,
     **{name: functools.partial(_service_lines, name) for name in SERVICES},
     "backup": _backup_lines,

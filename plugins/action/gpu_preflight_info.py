@@ -17,6 +17,7 @@ from ansible.module_utils.common.validation import check_type_bool, check_type_d
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.variables import DEFAULTS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.one_scheduler import two_schedulers
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.refusal import refusal
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import options_of, unsuitable
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import ROLES_OF_A_NODE
@@ -63,6 +64,7 @@ class ActionModule(BindingAction):
             self.take_from_host(arguments, variables)
             # The module judges the others, with what is in the host.
             problems = unsuitable(JUDGED_ROLES, variables, self._templar.template, DEFAULTS)
+            problems = [*problems, *two_schedulers(variables["inventory_hostname"], variables.get("group_names", ()))]
             arguments["_unsuitable"] = [problem.as_dict() for problem in problems]
         self.check_runfile(arguments)
 

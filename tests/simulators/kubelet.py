@@ -153,3 +153,53 @@ class Kubelet:
 
     def healthy(self) -> set[str]:
         return {name for name, (health, _nodes) in self.devices.items() if health == "Healthy"}
+
+
+class PodResources:
+    """Kubelet's list of who has which device: `plugin` is (namespace, pod, container) -> ids of devices, `cdi` the same
+    with names of CDI devices, which claims have."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plugin: dict[tuple[str, str, str], list[str]] = {}
+        self.cdi: dict[tuple[str, str, str], list[str]] = {}
+        # Pods without a device are listed, too.
+        self.bare = [("kube-system", "kube-proxy-abcde")]
+        self.asked = 0
+        self._server: Any = None
+        self.start()
+
+    def start(self) -> None:
+        self.path.unlink(missing_ok=True)
+        server = grpc.server(ThreadPoolExecutor(2))
+        handler = grpc.unary_unary_rpc_method_handler(self._list)
+        service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler})
+        server.add_generic_rpc_handlers((service,))
+        assert server.add_insecure_port(f"unix://{self.path}")
+        server.start()
+        self._server = server
+
+    def stop(self) -> None:
+        self._server.stop(0).wait()
+
+    def _list(self, data: bytes, context: Any) -> bytes:
+        if data:
+            context.abort(grpc.StatusCode.INTERNAL, "the request has fields that it does not know")
+        self.asked += 1
+        containers: dict[tuple[str, str], dict[str, bytes]] = {pod: {} for pod in self.bare}
+        for (namespace, pod, name), ids in self.plugin.items():
+            # Each with its NUMA node, in rows of one resource each, as kubelet has them.
+            rows = b"".join(
+                field(2, field(1, "nvidia.com/gpu") + field(2, one) + field(3, field(1, field(1, 0)))) for one in ids
+            )
+            containers.setdefault((namespace, pod), {})[name] = rows + field(3, 0) + field(3, 1)
+        for (namespace, pod, name), names in self.cdi.items():
+            device = b"".join(field(1, field(1, one)) for one in names) + field(2, "gpu.baremetal-gpu")
+            row = field(5, field(2, "claim") + field(3, namespace) + field(4, device))
+            made = containers.setdefault((namespace, pod), {})
+            made[name] = made.get(name, b"") + row
+        pods = (
+            field(1, pod) + field(2, namespace) + b"".join(field(3, field(1, name) + row) for name, row in rows.items())
+            for (namespace, pod), rows in containers.items()
+        )
+        return b"".join(field(1, pod) for pod in pods)

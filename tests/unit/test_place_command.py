@@ -179,32 +179,35 @@ def slurm_node(name, **more):
     }
 
 
-def test_a_snapshot_and_what_gpuops_status_says_of_slurm(snapshot, tmp_path):
+@pytest.mark.parametrize(("key", "scheduler", "used"), [("slurm", "Slurm", 3), ("kubernetes", "Kubernetes", 2)])
+def test_a_snapshot_and_what_gpuops_status_says_of_a_scheduler(snapshot, tmp_path, key, scheduler, used):
     drained, busy = (made_up_fleet.host_name(number) for number in (1, 2))
     uuids = {gpu["index"]: gpu["uuid"] for gpu in made_up_fleet.facts_of(2)["devices"]}
     said = tmp_path / "status.json"
     # One GPU is a job's, one is held, and of a third nobody knows which it is.
     document = {
-        "slurm": {
-            "nodes": [slurm_node(drained, drained=True), slurm_node(busy, gpus_used=3)],
+        key: {
+            # Those that are held are used by jobs in Slurm alone.
+            "nodes": [slurm_node(drained, drained=True), slurm_node(busy, gpus_used=used)],
             "held": [{"host": busy, "uuid": uuids[3]}],
             "jobs": [{"waits": False, "cpus": 4, "gpus": 2}],
         },
         "leases": [{"host": busy, "gpus": [{"uuid": uuids[7]}, {"uuid": None}]}],
     }
     said.write_text(json.dumps(document))
-    done = place("-n", snapshot, "--slurm-status", said, "--gpus", 5, "--cpus", 8, "--json", "--allow-unknown")
+    option = f"--{key}-status"
+    done = place("-n", snapshot, option, said, "--gpus", 5, "--cpus", 8, "--json", "--allow-unknown")
     (row,) = json.loads(done.stdout)["placements"]
     assert row["node"] == busy
     assert [found["index"] for found in row["gpus"]] == [1, 2, 4, 5, 6]
-    assert "Slurm gives it no jobs: 1" in row["reasons"][0]
-    assert "no node in Slurm: 48" in row["reasons"][0]
-    done = place("-n", snapshot, "--slurm-status", said, "--gpus", 6, "--allow-unknown")
+    assert f"{scheduler} gives it no jobs: 1" in row["reasons"][0]
+    assert f"no node in {scheduler}: 48" in row["reasons"][0]
+    done = place("-n", snapshot, option, said, "--gpus", 6, "--allow-unknown")
     assert done.exit_code == 1
     said.write_text("{}")
-    done = place("-n", snapshot, "--slurm-status", said)
+    done = place("-n", snapshot, option, said)
     assert (done.exit_code, done.stdout) == (64, "")
-    assert "no nodes of Slurm" in done.stderr
+    assert f"no nodes of {scheduler}" in done.stderr
 
 
 def test_a_snapshot_alone_knows_no_cpu(snapshot):
@@ -232,6 +235,7 @@ def test_broken_facts_exclude_their_node_alone(snapshot):
         (["--mesos-state", "/nowhere.json"], "is not a snapshot"),
         (["--slurm-status", "/nowhere.json"], "is not a snapshot"),
         (["--slurm-status", "a", "--mesos-state", "b"], "by what the nodes run"),
+        (["--kubernetes-status", "/nowhere.json"], "is not a snapshot"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_anything_is_chosen(nodes, arguments, problem):

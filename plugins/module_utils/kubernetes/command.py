@@ -23,6 +23,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.device_pl
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.dra import Driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpus
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.node_status import NodeStatus
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.pod_resources import PodLeases
 
 CONFIG = Path("/etc/baremetal-gpu/kubernetes.json")
 # How pods get GPUs: one of the two per node, never both for one GPU.
@@ -57,7 +58,7 @@ def load(path: Path) -> Settings:
 def run(settings: Settings, ended: threading.Event) -> None:
     """Until the event is set."""
     gpus, client = Gpus(), api.Api(api.Settings(settings.server))
-    status = NodeStatus(client, settings.node)
+    status, leases = NodeStatus(client, settings.node), PodLeases()
     if settings.way == "dra":
         gives: Any = Driver(gpus, client, settings.node, settings.evicts)
     else:
@@ -70,7 +71,8 @@ def run(settings: Settings, ended: threading.Event) -> None:
         if not worker.is_alive():
             raise CallFailed("the GPUs are not given out any more", "see the traceback above")
         status.show(gpus.found, gpus.problem, time.time())
-        problem = gives.problem or gpus.problem or status.problem
+        leases.show(time.time())
+        problem = gives.problem or gpus.problem or status.problem or leases.problem
         if problem != told:
             told = problem
             sys.stderr.write(f"{problem or 'all is well again'}\n")

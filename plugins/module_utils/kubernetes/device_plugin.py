@@ -20,13 +20,13 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.container.cdi import KIND
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import grpc_server, protobuf
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu, Gpus
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import RESOURCE
 
 with contextlib.suppress(ImportError):
     # Without it, grpc_server.WHY_NOT says so.
     import grpc
 
 VERSION = "v1beta1"
-RESOURCE = "nvidia.com/gpu"
 DIRECTORY = "/var/lib/kubelet/device-plugins"
 KUBELET, OURS = "kubelet.sock", "baremetal-gpu.sock"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"

@@ -46,6 +46,17 @@ class Kubectl:
             raise _failed("read", f"what it prints is not JSON: {why}") from why
         return found if isinstance(found, dict) else None
 
+    def raw(self, path: str) -> str | None:
+        """What the API server answers to a path; None for one that it does not know. Raises CallFailed with what
+        kubectl says."""
+        limit = f"--request-timeout={self.timeout_s:g}s"
+        status, stdout, stderr = self._kubectl(limit, "get", "--raw", path, timeout_s=self.timeout_s + 5)
+        if status and "(NotFound)" in stderr:
+            return None
+        if status:
+            raise CallFailed(one_line(stderr or stdout, 400) or f"kubectl ended with status {status}")
+        return stdout
+
     def patch(self, kind: str, name: str, patch: str) -> None:
         """Merge a patch into an object. Raises CallFailed."""
         status, _stdout, stderr = self._kubectl("patch", kind, name, "--type=merge", f"--patch={patch}")

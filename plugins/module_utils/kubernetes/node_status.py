@@ -15,8 +15,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api, time_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import CONDITION
 
-CONDITION = "GpuHealthy"
 # The controllers of Kubernetes renew a condition as seldom where nothing changes.
 HEARTBEAT_S = 300.0
 RETRY_S = 5.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-SLURM, MESOS, DOCKER = "slurm", "mesos", "docker"
+SLURM, MESOS, DOCKER, KUBERNETES = "slurm", "mesos", "docker", "kubernetes"
 # Host -> minor of a GPU's device file -> UUID, as the hosts tell them.
 Uuids = Mapping[str, Mapping[int, str]]
 

@@ -125,41 +125,56 @@ def use_slurm(nodes: Iterable[Node], status: Any) -> dict[Kind, float]:
     Where a job's GPUs are not known, they are assumed to be the first that are free. Returns how often each kind of job
     runs. Raises BrokenNodes.
     """
-    slurm = mapping(mapping(status).get("slurm"))
-    by_name = {text(row.get("name")): row for row in rows(slurm.get("nodes"))}
+    return _use_status(nodes, mapping(status), "slurm", "Slurm", {})
+
+
+def use_kubernetes(nodes: Iterable[Node], status: Any) -> dict[Kind, float]:
+    """The same of Kubernetes and its pods."""
+    # A GPU that is withheld is none that a pod uses, while holders of Slurm are jobs.
+    held = Counter(text(row.get("host")) for row in rows(mapping(mapping(status).get("kubernetes")).get("held")))
+    return _use_status(nodes, mapping(status), "kubernetes", "Kubernetes", held)
+
+
+def _use_status(
+    nodes: Iterable[Node], status: Mapping[str, Any], key: str, scheduler: str, more: Mapping[str, int]
+) -> dict[Kind, float]:
+    """:param more: how many GPUs of a node cannot be had besides those that jobs have."""
+    part = mapping(status.get(key))
+    by_name = {text(row.get("name")): row for row in rows(part.get("nodes"))}
     if not by_name:
-        raise BrokenNodes("it has no nodes of Slurm; give what `gpuops status --json` prints")
+        raise BrokenNodes(f"it has no nodes of {scheduler}; give what `gpuops status --json` prints")
     used: dict[str, set[str]] = {}
-    for row in rows(slurm.get("held")):
+    for row in rows(part.get("held")):
         used.setdefault(text(row.get("host")), set()).add(text(row.get("uuid")))
-    for row in rows(mapping(status).get("leases")):
+    for row in rows(status.get("leases")):
         used.setdefault(text(row.get("host")), set()).update(text(gpu.get("uuid")) for gpu in rows(row.get("gpus")))
     for node in nodes:
         told = by_name.get(node.name)
         if told is None:
-            node.excluded = "no node in Slurm"
+            node.excluded = f"no node in {scheduler}"
             continue
         is_open = told.get("in_service") is True and told.get("drained") is False
         # An older gpuops does not tell of reservations.
         if not is_open or told.get("takes_jobs") is False:
-            node.excluded = "Slurm gives it no jobs"
+            node.excluded = f"{scheduler} gives it no jobs"
             continue
 
         def amount(key: str, told: Mapping[str, Any] = told, name: str = node.name) -> int:
-            return thousandths(told.get(key), f"{name}: {key} of Slurm's node")
+            return thousandths(told.get(key), f"{name}: {key} of its node in {scheduler}")
 
         node.cpu_total, node.cpu = amount("cpus"), amount("free_cpus")
         node.memory_mib = amount("free_memory_mib") // GPU
         known = used.get(node.name, set()) - {""}
         busy = [place for place in node.usable if node.gpus[place].uuid in known]
         rest = [place for place in node.usable if place not in busy]
-        # Slurm may have fewer GPUs than are healthy; then no more than it has can be had.
+        # The scheduler may have fewer GPUs than are healthy; then no more than it has can be had.
         hidden = max(len(node.usable) - amount("gpus") // GPU, 0)
-        busy += rest[: max(amount("gpus_used") // GPU - len(known), 0) + hidden]
+        taken = amount("gpus_used") // GPU + more.get(node.name, 0)
+        busy += rest[: max(taken - len(known), 0) + hidden]
         if busy:
             node.take(Request(len(busy)), busy)
     found: Counter[Kind] = Counter()
-    for job in rows(slurm.get("jobs")):
+    for job in rows(part.get("jobs")):
         if job.get("waits") is False:
             gpus = thousandths(job.get("gpus"), "gpus of a job") // GPU
             found[Kind(thousandths(job.get("cpus"), "cpus of a job"), gpus, GPU if gpus else 0)] += 1

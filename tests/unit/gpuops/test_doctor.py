@@ -265,6 +265,23 @@ def test_a_host_that_cannot_ask_slurm_is_told_of_by_the_controller():
     assert [row.text for row in findings] == ["slurmctld: munge does not run here", DRAINED["cause"]]
 
 
+KUBERNETES, NODE = "baremetal.gpu.kubernetes_cluster_info", "baremetal.gpu.kubernetes_node_info"
+
+
+def test_why_a_host_takes_no_pods_is_told_with_what_only_the_host_knows():
+    ends = {"code": "certificate_ends", "subject": "g1", "cause": "the certificate in /a ends", "evidence": "soon"}
+    cni = {"code": "cni_missing", "subject": "g1", "cause": "it has no network for pods", "evidence": "NotReady: cni"}
+    reader, findings = examine(
+        *well(),
+        event("ok", NODE, leases=[], problems=[{**ends, "remedy": "`sudo kubeadm certs renew all`"}]),
+        event("ok", KUBERNETES, nodes=[{"name": "g1"}], problems=[{**cni, "remedy": "`gpuops up --tags kubernetes`"}]),
+    )
+    assert [(row.cause, row.text) for row in findings] == [("kubernetes", ends["cause"]), ("kubernetes", cni["cause"])]
+    assert findings[1].remedy == "`gpuops up --tags kubernetes`"
+    assert doctor.exit_status(findings) == 35
+    assert "Kubernetes" in reader.checked
+
+
 def test_a_controller_that_is_not_reached_is_no_fault_of_the_host():
     lost = events.typed(
         {

@@ -274,6 +274,9 @@ def test_one_host_is_a_cluster_with_its_own_homes():
     ("more", "said"),
     [
         ({"scheduler": "mesos"}, "give mesos_common_url, mesos_common_sha256, marathon_url"),
+        ({"scheduler": "kubernetes"}, "give kubernetes_common_repo_key_url and kubernetes_common_repo_key_sha256"),
+        ({"scheduler": "kubernetes", "engine": "podman"}, "give --engine containerd"),
+        ({"scheduler": "kubernetes", "portal": "192.0.2.12"}, "portal has no sessions on Kubernetes"),
         ({"homes": "cephfs"}, "no host has disks for it; give --storage, or --homes nfs"),
         ({"homes": "local", "portal": "192.0.2.12"}, "both need the same homes"),
         ({"scheduler": "none", "portal": "192.0.2.12"}, "portal needs a scheduler"),
@@ -304,6 +307,42 @@ def test_mesos_with_its_sources_has_masters_agents_and_marathon():
     assert list(groups["mesos_agents"]["children"]) == ["gpu_nodes"]
     assert "slurm_nodes" not in groups
     assert "portals" not in groups
+
+
+SIGNED = {
+    "kubernetes_common_repo_key_url": "https://mirror.example.com/k",
+    "kubernetes_common_repo_key_sha256": "0" * 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "plane", "bare"),
+    [
+        ({"cpu1": ("controller",), "gpu1": ("gpu",)}, "cpu1", []),
+        ({"stor1": ("storage",), "ctl1": ("controller",), "gpu1": ("gpu",)}, "ctl1", ["storage_nodes"]),
+        ({"stor1": ("storage",), "gpu1": ("gpu",)}, "gpu1", ["storage_nodes"]),
+    ],
+)
+def test_kubernetes_has_a_control_plane_with_containerd(hosts, plane, bare):
+    rows = {
+        name: {"roles": list(roles), "address": f"192.0.2.{number}"}
+        for number, (name, roles) in enumerate(hosts.items(), 1)
+    }
+    site = answers.read({"hosts": rows, "scheduler": "kubernetes", "variables": SIGNED})
+    proposal.settle(site, {})
+    made = files.render(site, {})
+    groups = yaml.safe_load(made["inventory/hosts.yml"])["all"]["children"]
+    assert list(groups["kubernetes_control_planes"]["hosts"]) == [plane]
+    assert list(groups["kubernetes_nodes"]["children"]) == ["gpu_nodes"]
+    assert "slurm_controllers" not in groups
+    assert "portals" not in groups
+    assert yaml.safe_load(made["inventory/group_vars/gpu_cluster.yml"])["container_runtime_engine"] == "containerd"
+    engineless = [name for name in ("controllers", "storage_nodes") if _engine(made, name) == "none"]
+    assert engineless == bare
+
+
+def _engine(made, group):
+    return (yaml.safe_load(made.get(f"inventory/group_vars/{group}.yml", "")) or {}).get("container_runtime_engine")
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def site(**slurm: Any) -> dict[str, Any]:
         "nodes": [node("n1", 4), node("n2", 4, bad=(2,)), node("t1", 2, T4)],
         "leases": slurm.pop("leases", []),
         "mesos": None,
+        "kubernetes": None,
         "slurm": {
             "state": "ok",
             "nodes": [slurm_node("n1", 4, 0), slurm_node("n2", 4, 0), slurm_node("t1", 2, 0)],
@@ -345,7 +346,7 @@ def test_a_site_without_a_scheduler_is_refused(bench: Bench) -> None:
     bench.hosts(here=HERE)
     done = bench.call("jobs")
     assert done.returncode == 64
-    assert "has no scheduler; add hosts to the group slurm_controllers" in done.stderr
+    assert "has no scheduler; add hosts to one of the groups slurm_controllers, mesos_masters" in done.stderr
 
 
 def test_as_it_is_called_where_slurm_is_not_installed(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import cluster, kubectl
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
@@ -30,6 +31,7 @@ from gpuops.status import document as status
 from gpuops.status import text as status_text
 from tests.unit.gpuops.reported_site import TOPOLOGY, made_up, verified
 from tests.unit.gpuops.test_status import DRAIN, GROUPS, REASON, SLURM, facts, ok, well
+from tests.unit.plugins.module_utils.kubernetes.cluster_objects import Kubectl, condition, node, pod
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\nforged: ok\x00\ud800\u202e\"><img src=x onerror=alert(1)>'&lt;"
 # What a terminal obeys, or what changes the order of what is read.
@@ -53,12 +55,30 @@ def entered(documents):
     return taken
 
 
-WITH_SLURM = {**GROUPS, "slurm_controllers": ["g1"]}
+WITH_SLURM = {**GROUPS, "slurm_controllers": ["g1"], "kubernetes_control_planes": ["g1"]}
+
+
+def of_kubernetes():
+    """What a control plane and a node say."""
+    objects = {
+        "nodes": [node("g1", 2, 1, condition("GpuHealthy", "False", "GpuWithheld", "1 of 2: GPU-0: xid_79"))],
+        "pods": [
+            pod("train-0", "g1", 1, owner=("Job", "train")),
+            pod("next", gpus=2, why="0/1 nodes are available"),
+        ],
+    }
+    found = cluster.read(kubectl.Kubectl(Kubectl(**objects).run, 5.0), now=0.0)
+    problems = [{**DRAIN, "subject": "g1"}]
+    told = [{"namespace": "alice", "name": "train-0", "gpus": ["GPU-0"]}]
+    return [
+        ok("g1", "kubernetes_cluster_info", **{**found, "problems": problems}),
+        ok("g1", "kubernetes_node_info", leases=told, problems=problems),
+    ]
 
 
 def hostile_events():
     """The events of a site of which g1 lies; what Ansible itself says of a task stays."""
-    events = [*well(), ok("g1", "slurm_cluster_info", **{**SLURM, "problems": [DRAIN]})]
+    events = [*well(), ok("g1", "slurm_cluster_info", **{**SLURM, "problems": [DRAIN]}), *of_kubernetes()]
     events[0] = ok("g1", "gpu_facts", **facts("fatal", **REASON))
     for event in events:
         if event["event_data"]["host"] == "g1":
@@ -266,6 +286,7 @@ def try_site(seed, directory):
     }
     events += [
         ok("g1", "slurm_cluster_info", **{**SLURM, "problems": [DRAIN]}),
+        *of_kubernetes(),
         ok("g1", "gpu_verify_report", report=report),
         ok(
             "g1",

@@ -105,6 +105,7 @@ def test_plugins_need_nothing_but_ansible_and_the_standard_library(path: Path):
         "kubernetes/protobuf.py": {"google"},
         "kubernetes/grpc_server.py": {"grpc"},
         "kubernetes/device_plugin.py": {"grpc"},
+        "kubernetes/pod_resources.py": {"grpc"},
         "ceph/library.py": {"ceph_argparse", "rados"},
         "desired/templates.py": {"jinja2"},
         "plugin_utils/certificates.py": {"cryptography"},

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import dra
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpus
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import DRIVER
 from tests.simulators.kube_api import KubeApi
 from tests.simulators.kubelet import field, fields, texts
 from tests.unit.plugins.module_utils.kubernetes.agent_report import UUIDS, Agent, certificate, until
@@ -59,7 +60,7 @@ class Node(Agent):
         """Those that a claim can get."""
         return {name for name, row in self.devices().items() if not row.get("taints")}
 
-    def claim(self, *names: str, uid: str = "u1", driver: str = dra.DRIVER) -> None:
+    def claim(self, *names: str, uid: str = "u1", driver: str = DRIVER) -> None:
         results = [{"request": "gpu", "driver": driver, "pool": NODE, "device": name} for name in names]
         allocation = {"allocation": {"devices": {"results": results}}} if names else {}
         self.api.objects[f"{CLAIMS}/c1"] = {"metadata": {"uid": uid, "name": "c1"}, "status": allocation}
@@ -67,7 +68,7 @@ class Node(Agent):
     def prepare(self, uid: str = "u1") -> tuple[list[str], str]:
         """(the names of CDI devices, why there are none) as kubelet gets them for the claim."""
         claim = field(1, "default") + field(2, uid) + field(3, "c1")
-        with grpc.insecure_channel(f"unix://{self.plugins}/{dra.DRIVER}/dra.sock") as channel:
+        with grpc.insecure_channel(f"unix://{self.plugins}/{DRIVER}/dra.sock") as channel:
             method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
             answer = channel.unary_unary(method)(field(1, claim), timeout=10)
         ((_number, entry),) = fields(answer)
@@ -120,7 +121,7 @@ def test_kubelet_learns_of_the_driver_by_its_registry(node: Node) -> None:
         info = channel.unary_unary("/pluginregistration.Registration/GetInfo")(b"", timeout=10)
         assert (texts(info, 1), texts(info, 2), texts(info, 4)) == (
             ["DRAPlugin"],
-            [dra.DRIVER],
+            [DRIVER],
             ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"],
         )
         assert Path(texts(info, 3)[0]).is_socket()
@@ -207,7 +208,7 @@ def test_without_a_change_nothing_is_written(node: Node, monkeypatch: pytest.Mon
 def test_kubelet_hears_of_the_health_of_each_gpu(node: Node) -> None:
     node.says()
     until(lambda: node.free() == set(NAMES))
-    with grpc.insecure_channel(f"unix://{node.plugins}/{dra.DRIVER}/dra.sock") as channel:
+    with grpc.insecure_channel(f"unix://{node.plugins}/{DRIVER}/dra.sock") as channel:
         stream = channel.unary_stream("/v1alpha1.DRAResourceHealth/NodeWatchResources")(b"", timeout=30)
         rows = [dict(fields(row)) for _number, row in fields(next(stream))]
         assert {texts(row[1], 2)[0]: row[2] for row in rows} == dict.fromkeys(NAMES, 1)

@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import certificates
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.part import COMPLAINTS_AT_MOST, Part
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.certificate import NoCertificate, first_end
 
 END = datetime(2031, 2, 3, 4, 5, 6, tzinfo=UTC)
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -48,12 +49,12 @@ def told(part: Part, name: str) -> dict[str, float]:
     [END, datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(2050, 1, 1, tzinfo=UTC), datetime(9999, 12, 31)],
 )
 def test_a_certificate_ends_when_it_says(end: datetime) -> None:
-    assert certificates.first_end(certificate(end)) == end.replace(tzinfo=UTC).timestamp()
+    assert first_end(certificate(end)) == end.replace(tzinfo=UTC).timestamp()
 
 
 def test_of_a_chain_with_its_key_the_one_that_ends_first_counts() -> None:
     chain = b"".join([b"CN = head1\n", certificate(datetime(2040, 1, 1)), PRIVATE, certificate(END), b"\n\n"])
-    assert certificates.first_end(chain) == END.timestamp()
+    assert first_end(chain) == END.timestamp()
 
 
 def test_paths_and_patterns_are_read_and_directories_among_them_are_not(tmp_path: Path) -> None:
@@ -132,8 +133,8 @@ def test_damaged_certificates_end_in_a_time_or_in_a_refusal() -> None:
             data[made.randrange(0, 200)] = made.randrange(256)
         text = base64.b64encode(bytes(data[: made.randint(1, len(data))]))
         try:
-            ends.append(certificates.first_end(b"-----BEGIN CERTIFICATE-----" + text + b"-----END CERTIFICATE-----"))
-        except certificates.NoCertificate as why:
+            ends.append(first_end(b"-----BEGIN CERTIFICATE-----" + text + b"-----END CERTIFICATE-----"))
+        except NoCertificate as why:
             refusals.append(str(why))
     assert len(ends) + len(refusals) == 3000
     assert all(isinstance(end, float) for end in ends)
