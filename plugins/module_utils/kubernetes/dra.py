@@ -26,9 +26,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import C
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import grpc_server, protobuf
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api, time_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu, Gpus
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import TAINT
 
 DRIVER = "gpu.baremetal-gpu"
-TAINT = "baremetal-gpu/fatal"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 REGISTRY, PLUGINS = "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/plugins"
 PACKAGE, SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1", "v1.DRAPlugin"
