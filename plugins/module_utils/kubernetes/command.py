@@ -23,6 +23,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.device_pl
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.dra import Driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpus
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.node_status import NodeStatus
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.own_node import OwnNode
 
 CONFIG = Path("/etc/baremetal-gpu/kubernetes.json")
 # How pods get GPUs: one of the two per node, never both for one GPU.
@@ -34,12 +35,13 @@ USAGE_ERROR = 64
 @dataclass(frozen=True)
 class Settings:
     """`server` is the URL of the API server, `node` the name of this node there. `evicts`: with DRA, a pod that has
-    a GPU which turns fatal is evicted."""
+    a GPU which turns fatal is evicted. `agent` is the socket of the GPU agent."""
 
     server: str
     node: str
     way: str = "device_plugin"
     evicts: bool = False
+    agent: str = "/run/baremetal-gpu/agent.sock"
 
 
 def load(path: Path) -> Settings:
@@ -56,21 +58,26 @@ def load(path: Path) -> Settings:
 
 def run(settings: Settings, ended: threading.Event) -> None:
     """Until the event is set."""
-    gpus, client = Gpus(), api.Api(api.Settings(settings.server))
-    status = NodeStatus(client, settings.node)
+    gpus, client = Gpus(held=None), api.Api(api.Settings(settings.server))
+    status, own = NodeStatus(client, settings.node), OwnNode(client, settings.node, gpus, settings.agent)
     if settings.way == "dra":
         gives: Any = Driver(gpus, client, settings.node, settings.evicts)
     else:
         gives = DevicePlugin(gpus)
     worker = threading.Thread(target=gives.run, args=(ended,))
     worker.start()
+    # It may wait for the API server when all ends.
+    threading.Thread(target=own.follow, args=(ended,), daemon=True).start()
     notify("READY=1")
-    told = ""
-    while not ended.wait(SHOW_S):
+    told, number = "", 0
+    while not ended.is_set():
+        number = gpus.wait(number, SHOW_S)
         if not worker.is_alive():
             raise CallFailed("the GPUs are not given out any more", "see the traceback above")
+        own.tell()
+        own.hand_on()
         status.show(gpus.found, gpus.problem, time.time())
-        problem = gives.problem or gpus.problem or status.problem
+        problem = gives.problem or gpus.problem or status.problem or own.problem
         if problem != told:
             told = problem
             sys.stderr.write(f"{problem or 'all is well again'}\n")
