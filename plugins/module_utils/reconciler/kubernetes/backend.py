@@ -125,10 +125,12 @@ class KubernetesBackend:
 
     def _uncordon(self, host: str, step: KubernetesStep) -> None:
         def change(node: Mapping[str, Any]) -> dict[str, Any]:
-            spec: dict[str, Any] = {"taints": _others(node) or None}
-            if (node["metadata"].get("annotations") or {}).get(CORDONED_BY) == RECONCILER:
-                spec["unschedulable"] = None
-            return {"metadata": {"annotations": {CORDONED_BY: None, REASON: None}}, "spec": spec}
+            taints = _others(node) or None
+            if (node["metadata"].get("annotations") or {}).get(CORDONED_BY) != RECONCILER:
+                # An operator has taken it over.
+                return {"metadata": {}, "spec": {"taints": taints}}
+            notes = {CORDONED_BY: None, REASON: None}
+            return {"metadata": {"annotations": notes}, "spec": {"taints": taints, "unschedulable": None}}
 
         self._change(host, change)
         self._tell(host, "GpuHostUncordoned", step.why, "Normal")

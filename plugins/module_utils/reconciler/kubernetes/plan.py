@@ -184,13 +184,14 @@ def _decide(memory: Memory, node: Node, policy: Policy, now: float) -> Decision:
     if memory["order"]:
         return _with_order(memory, node)
     advice = core_gpus.look(node.verdict, memory["gpus"], policy, now)
-    repair = None if there.is_cordoned and not there.ours else _repair(memory, there, advice, policy, now)
+    theirs = there.is_cordoned and not there.ours
+    repair, closed = (None, False) if theirs else _repair(memory, there, advice, policy, now)
+    if there.ours and not why and not closed and node.verdict is not None:
+        return _step("uncordon", "what took the whole host out is over", memory)
     if repair is not None:
         return repair
     if why:
-        return Decision(None, f"{'it is cordoned' if there.ours else 'it is cordoned, and not by us'}: {why}")
-    if there.ours and node.verdict is not None:
-        return _step("uncordon", "what took the whole host out is over", memory)
+        return Decision(None, f"{'it is cordoned, and not by us' if theirs else 'it is cordoned'}: {why}")
     well = [key for key in there.held if key not in bad and _is_settled(memory, node, policy, key, now)]
     if well:
         held = {key: code for key, code in there.held.items() if key not in well}
@@ -227,8 +228,11 @@ def _is_settled(memory: Memory, node: Node, policy: Policy, uuid: str, now: floa
 # Repairs.
 
 
-def _repair(memory: Memory, there: KubernetesNode, gpus: core_gpus.Gpus, policy: Policy, now: float) -> Decision | None:
-    """The way to the repairs that are due and allowed, or to the end of a fatal GPU's pod; None where none is."""
+def _repair(
+    memory: Memory, there: KubernetesNode, gpus: core_gpus.Gpus, policy: Policy, now: float
+) -> tuple[Decision | None, bool]:
+    """(the way to the repairs that are due and allowed, or to the end of a fatal GPU's pod; None where none is, whether
+    no pod may come meanwhile)."""
     kept_out = core_gpus.quarantined(memory["gpus"])
     due = {
         kind: sorted(uuid for uuid, action in gpus.advice.items() if action == kind and uuid not in kept_out)
@@ -237,36 +241,35 @@ def _repair(memory: Memory, there: KubernetesNode, gpus: core_gpus.Gpus, policy:
     }
     reset, reboot = due.get("reset_gpu", []), due.get("reboot", [])
     if there.pods is None:
-        return None
+        return None, False
     if policy.fatal_job == "requeue":
         bad = set(memory["kubernetes"]["bad"])
         again = [one for one in there.pods if one.gpus and one.gpus & bad and one.controller and not one.ends]
         if again:
-            return _evict(memory, again, "its GPU is fatal")
+            return _evict(memory, again, "its GPU is fatal"), False
     if reboot:
-        why = f"reboot for {', '.join(reboot)}"
         order = {"kind": "reboot", "agent_id": "", "gpus": [], "reboot": reboot}
-        return _empty(memory, there, there.pods, why, policy, now, closed=True) or _order(why, order, memory)
+        return _order(memory, there, there.pods, order, f"reboot for {', '.join(reboot)}", policy, now, True), True
     if reset:
-        why = f"reset of {', '.join(reset)}"
         users = [one for one in there.pods if one.gpus is None or one.gpus & set(reset)]
         # Where kubelet does not tell which pod has it, no pod with a GPU may be there.
         closed = any(one.gpus is None for one in users)
         order = {"kind": "reset", "agent_id": "", "gpus": reset}
-        return _empty(memory, there, users, why, policy, now, closed) or _order(why, order, memory)
-    return None
+        return _order(memory, there, users, order, f"reset of {', '.join(reset)}", policy, now, closed), closed
+    return None, False
 
 
-def _empty(
+def _order(
     memory: Memory,
     there: KubernetesNode,
     pods: Sequence[Pod],
+    order: Mapping[str, Any],
     why: str,
     policy: Policy,
     now: float,
     closed: bool,
-) -> Decision | None:
-    """What is to be done until these pods are gone; None once they are. `closed`: no more may come."""
+) -> Decision:
+    """The order, once these pods are gone. `closed`: no more may come meanwhile."""
     if closed and not there.is_cordoned:
         return _step("cordon", why, memory, code="repair")
     since = (memory["fenced"] or {"at": now})["at"]
@@ -274,15 +277,13 @@ def _empty(
     evicted = [one for one in pods if not one.ends and (one.moves or kill)]
     if evicted:
         return _evict(memory, evicted, why)
-    return Decision(None, f"{why} waits for {', '.join(one.name for one in pods)}") if pods else None
+    if pods:
+        return Decision(None, f"{why} waits for {', '.join(one.name for one in pods)}")
+    return Decision(KubernetesStep("order", why, order, _evidence(memory)))
 
 
 def _evict(memory: Memory, pods: Iterable[Pod], why: str) -> Decision:
     return _step("evict", why, memory, pods=[{"name": one.name, "uid": one.uid} for one in pods])
-
-
-def _order(why: str, order: Mapping[str, Any], memory: Memory) -> Decision:
-    return Decision(KubernetesStep("order", why, order, _evidence(memory)))
 
 
 def _with_order(memory: Memory, node: Node) -> Decision:
