@@ -81,7 +81,11 @@ class Agent:
             "uptime": agent_result.uptime(),
             "interval_s": 10.0,
             "boot_id": boot.boot_id(str(self.root)),
-            "health": {**self.part(self.host), "devices": devices},
+            "health": {
+                **self.part(self.host),
+                "verdict": "fatal" if self.host or self.fatal else "ok",
+                "devices": devices,
+            },
             "facts": {"devices": rows, "topology": {"scores": SCORES}},
             **more,
         }

@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 import json
-import socket
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result, published
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import own_node
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Answered, Api, Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Answered
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpus
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import (
     CORDONED_BY,
@@ -26,107 +24,45 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names imp
     TAINT,
     VERDICT,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.own_node import OwnNode
-from tests.simulators.kube_api import KubeApi
-from tests.unit.plugins.module_utils.kubernetes.agent_report import UUIDS, Agent, certificate, client, until
+from tests.simulators.kube_api import NODE_USER, KubeApi
+from tests.unit.plugins.module_utils.kubernetes.agent_report import UUIDS, certificate, until
+from tests.unit.plugins.module_utils.kubernetes.kube_node import Node
 
 PATH = f"{NODES}/n1"
 ORDER = {"order": {"kind": "reset", "agent_id": "", "gpus": [UUIDS[1]], "id": "n1-1-1", "at": 1.0}, "clear": None}
 
 
-class Node(Agent):
-    """A node with its report, its object, and the socket of its agent."""
-
-    def __init__(self, base: Path) -> None:
-        super().__init__(base / "root")
-        user = "system:node:n1"
-        self.api = KubeApi(*certificate(base), rights={}, clients=[certificate(base, user)[0]])
-        for name in ("n1", "n2"):
-            self.api.put(f"{NODES}/{name}", {"spec": {}, "status": {}})
-        self.caller = Api(Settings(self.api.url, str(certificate(base)[0]), str(client(base, user))))
-        self.gpus = Gpus(str(self.root), held=None)
-        self.answer = base / "answer.json"
-        self.own = OwnNode(self.caller, "n1", self.gpus, str(base / "agent.sock"), str(self.answer))
-        self.heard: list[dict[str, Any]] = []
-        self.refuses = ""
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(base / "agent.sock"))
-        self.listener.listen()
-        self.ended = threading.Event()
-        threading.Thread(target=self._serve, daemon=True).start()
-        threading.Thread(target=self.own.follow, args=(self.ended,), daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                peer, _address = self.listener.accept()
-            except OSError:
-                return
-            with peer:
-                self.heard.append(json.loads(peer.recv(1 << 16)))
-                answer = {"error": self.refuses} if self.refuses else {"heard": True}
-                peer.sendall(json.dumps(answer).encode() + b"\n")
-
-    def close(self) -> None:
-        self.ended.set()
-        self.listener.close()
-        self.api.close()
-
-    def note(self, **notes: str | None) -> None:
-        """As the reconciler writes them."""
-        node = self.api.objects[PATH]
-        found = {**node["metadata"].get("annotations", {}), **notes}
-        kept = {key: value for key, value in found.items() if value is not None}
-        self.api.put(PATH, {**node, "metadata": {**node["metadata"], "annotations": kept}})
-
-    def notes(self) -> dict[str, str]:
-        found: dict[str, str] = self.api.objects[PATH]["metadata"].get("annotations", {})
-        return found
-
-    def told(self) -> dict[str, Any]:
-        """What a reconciler makes of the node's word."""
-        found = published.read("n1", self.notes()[VERDICT].encode())
-        assert isinstance(found, dict), found
-        return found
-
-    def free(self) -> set[str]:
-        self.gpus.refresh()
-        return {uuid for uuid, gpu in self.gpus.found.items() if gpu.is_well}
-
-
 @pytest.fixture
 def node() -> Iterator[Node]:
     with tempfile.TemporaryDirectory(prefix="own-") as base:
-        made = Node(Path(base))
+        place = Path(base)
+        api = KubeApi(*certificate(place), rights={}, clients=[certificate(place, f"{NODE_USER}n1")[0]])
+        api.put(f"{NODES}/n2", {"spec": {}, "status": {}})
+        made = Node(place, api, place)
         yield made
         made.close()
-
-
-def say(node: Node) -> None:
-    node.says()
-    node.gpus.refresh()
-    node.own.tell()
+        api.close()
 
 
 def test_the_verdict_is_told_at_once_when_it_changes_and_seldom_where_it_does_not(node: Node) -> None:
-    say(node)
+    node.say()
     assert {row["verdict"] for row in node.told()["devices"]} == {"ok"}
     writes = len(node.api.writes)
-    say(node)
+    node.say()
     assert len(node.api.writes) == writes
     node.fatal[UUIDS[1]] = "xid_79"
-    say(node)
+    node.say()
     assert [row["reasons"][0]["code"] for row in node.told()["devices"] if row["reasons"]] == ["xid_79"]
 
 
 def test_a_heartbeat_tells_that_the_agent_still_reports(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(own_node.time, "monotonic", lambda: now[0])
-    say(node)
+    node.say()
     writes = len(node.api.writes)
     assert node.notes()[HEARD]
     now[0] += own_node.HEARTBEAT_S
-    say(node)
+    node.say()
     assert len(node.api.writes) == writes + 1
     # The agent is gone: the node says nothing any more, and the reconciler finds it silent.
     monkeypatch.setattr(agent_result, "uptime", lambda: 10.0**9)
@@ -139,10 +75,10 @@ def test_a_heartbeat_tells_that_the_agent_still_reports(node: Node, monkeypatch:
 
 def test_the_answer_to_an_order_is_told_with_it(node: Node) -> None:
     node.answer.write_text(json.dumps({"id": "n1-1-1", "state": "done", "boot_id": "b", "end_boot_id": "b"}))
-    say(node)
+    node.say()
     assert node.told()["order"] == {"id": "n1-1-1", "state": "done", "end_boot_id": "b"}
     node.answer.write_text("{half")
-    say(node)
+    node.say()
     assert node.told()["order"] is None
 
 
@@ -160,7 +96,7 @@ def test_a_report_with_long_words_is_told_without_them(node: Node) -> None:
 
 def test_an_api_server_that_is_away_is_a_problem_until_it_is_back(node: Node) -> None:
     node.api.down = True
-    say(node)
+    node.say()
     assert "503" in node.own.problem
     node.api.down = False
     until(lambda: (node.own.tell(), node.notes().get(VERDICT))[1])
