@@ -15,6 +15,8 @@ ORDERS, HELD = "baremetal-gpu/orders", "baremetal-gpu/held"
 # By the reconciler: that it has cordoned the node, and why.
 CORDONED_BY, REASON = "baremetal-gpu/cordoned-by", "baremetal-gpu/reason"
 RECONCILER = "reconciler"
+# By an operator: that they have drained the node, and why.
+DRAINED_BY = "baremetal-gpu/drained-by-operator"
 # Of a device in a ResourceSlice, and of a node whose whole host has a fault.
 TAINT = "baremetal-gpu/fatal"
 NODES = "/api/v1/nodes"

@@ -19,6 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text 
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Answered, Api
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import (
     CORDONED_BY,
+    DRAINED_BY,
     HELD,
     NODES,
     REASON,
@@ -68,14 +69,16 @@ class KubernetesBackend:
         spec, notes = row.get("spec") or {}, row["metadata"].get("annotations") or {}
         conditions = (row.get("status") or {}).get("conditions") or ()
         ours = notes.get(CORDONED_BY) == RECONCILER or any(one["key"] == TAINT for one in spec.get("taints") or ())
+        cordoned = bool(spec.get("unschedulable"))
         held = _held(notes.get(HELD), name, say)
         faults = plan.faults_of(memory["kubernetes"], verdict, memory["gpus"])
         asks = bool(ours or held or faults["bad"])
         return KubernetesNode(
             name,
             is_ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
-            is_cordoned=bool(spec.get("unschedulable")),
+            is_cordoned=cordoned,
             ours=ours,
+            theirs=cordoned and _is_theirs(notes),
             held=held,
             pods=tuple(self._pods(name)) if asks else None,
             faults=faults,
@@ -125,12 +128,10 @@ class KubernetesBackend:
 
     def _uncordon(self, host: str, step: KubernetesStep) -> None:
         def change(node: Mapping[str, Any]) -> dict[str, Any]:
-            taints = _others(node) or None
-            if (node["metadata"].get("annotations") or {}).get(CORDONED_BY) != RECONCILER:
-                # An operator has taken it over.
-                return {"metadata": {}, "spec": {"taints": taints}}
-            notes = {CORDONED_BY: None, REASON: None}
-            return {"metadata": {"annotations": notes}, "spec": {"taints": taints, "unschedulable": None}}
+            spec: dict[str, Any] = {"taints": _others(node) or None}
+            if not _is_theirs(node["metadata"].get("annotations") or {}):
+                spec["unschedulable"] = None
+            return {"metadata": {"annotations": {CORDONED_BY: None, REASON: None}}, "spec": spec}
 
         self._change(host, change)
         self._tell(host, "GpuHostUncordoned", step.why, "Normal")
@@ -174,6 +175,11 @@ class KubernetesBackend:
         if held:
             raise CallFailed(f"a PodDisruptionBudget holds {', '.join(held)}", "let more of its pods be away, or wait")
         self._tell(host, "GpuPodsEvicted", step.why, "Normal")
+
+
+def _is_theirs(notes: Mapping[str, Any]) -> bool:
+    """Whether a cordon is an operator's, or became theirs."""
+    return DRAINED_BY in notes or notes.get(CORDONED_BY) != RECONCILER
 
 
 def _items(found: Mapping[str, Any]) -> list[Any]:

@@ -184,14 +184,13 @@ def _decide(memory: Memory, node: Node, policy: Policy, now: float) -> Decision:
     if memory["order"]:
         return _with_order(memory, node)
     advice = core_gpus.look(node.verdict, memory["gpus"], policy, now)
-    theirs = there.is_cordoned and not there.ours
-    repair, closed = (None, False) if theirs else _repair(memory, there, advice, policy, now)
+    repair, closed = (None, False) if there.theirs else _repair(memory, there, advice, policy, now)
     if there.ours and not why and not closed and node.verdict is not None:
         return _step("uncordon", "what took the whole host out is over", memory)
     if repair is not None:
         return repair
     if why:
-        return Decision(None, f"{'it is cordoned, and not by us' if theirs else 'it is cordoned'}: {why}")
+        return Decision(None, f"{'it is cordoned, and not by us' if there.theirs else 'it is cordoned'}: {why}")
     well = [key for key in there.held if key not in bad and _is_settled(memory, node, policy, key, now)]
     if well:
         held = {key: code for key, code in there.held.items() if key not in well}

@@ -40,13 +40,15 @@ class Pod:
 
 @dataclass(frozen=True)
 class KubernetesNode:
-    """`ours`: we have cordoned it. `held` are the GPUs that we have its node withhold, with the code of each. `pods` is
-    None where nothing was asked of them. `faults` is what `plan.faults_of` makes of the verdict."""
+    """`ours`: we have cordoned it; `theirs`: an operator has, before or since. `held` are the GPUs that we have its
+    node withhold, with the code of each. `pods` is None where nothing was asked of them. `faults` is what
+    `plan.faults_of` makes of the verdict."""
 
     id: str
     is_ready: bool
     is_cordoned: bool
     ours: bool
+    theirs: bool
     held: Mapping[str, str]
     pods: tuple[Pod, ...] | None
     faults: Mapping[str, Any]

@@ -10,7 +10,13 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Answered
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import CORDONED_BY, HELD, REASON, TAINT
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import (
+    CORDONED_BY,
+    DRAINED_BY,
+    HELD,
+    REASON,
+    TAINT,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.gpus import look
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shapes import Node, Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernetes import plan
@@ -87,13 +93,14 @@ def test_a_cordon_that_an_operator_takes_over_is_left_to_them() -> None:
     found.node_codes = ["driver_version_mismatch"]
     found.turn()
     node = found.node_object()
-    notes = {**found.notes(), CORDONED_BY: "bob"}
+    notes = {**found.notes(), DRAINED_BY: "new power supply"}
     found.api.put(PATH, {**node, "metadata": {**node["metadata"], "annotations": notes}})
+    assert found.turn() == ["(it is cordoned, and not by us: driver_version_mismatch)"]
     found.node_codes = []
     found.settle()
     # Our taint is over; the cordon is theirs.
     assert (found.cordoned, taints(found)) == (True, [])
-    assert found.notes()[CORDONED_BY] == "bob"
+    assert found.notes() == {DRAINED_BY: "new power supply"}
 
 
 def test_a_node_that_an_operator_cordons_in_between_is_not_taken_for_ours() -> None:
