@@ -90,7 +90,7 @@ class Api:
                     told = _read(200, line, f"GET {path}")
                     kind, found = told.get("type"), told.get("object")
                     if not isinstance(kind, str) or not isinstance(found, dict):
-                        raise CallFailed(f"{self.settings.server} answers {path} with what is no event")
+                        raise CallFailed(f"an event of {path} cannot be read")
                     if kind == "ERROR":
                         code = found.get("code")
                         said = one_line(found.get("message") or "", 300)

@@ -64,7 +64,7 @@ class OwnNode:
             return
         notes = {VERDICT: wanted, HEARD: time_text(time.time())}
         self._tell_at = now + RETRY_S
-        with self._noted("tell", "the verdict is not told"):
+        with self._noted("tell", "the verdict cannot be published"):
             self.api.patch(f"{NODES}/{self.node}", {"metadata": {"annotations": notes}})
             self._told, self._tell_at = wanted, now + HEARTBEAT_S
 

@@ -64,7 +64,8 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
     directory, empty where it was not read; `kubernetes` is host:port of the API server on a control plane of
     Kubernetes, whose reconciler keeps all there, empty elsewhere; `mesos_masters` are hosts, and `slurm_hosts` those
     that have the commands of Slurm; `publishers` are the hosts of the groups mesos_agents and slurm_nodes;
-    `publisher_hosts` and `publisher_hostnames` have the gpu_agent_host and the mesos_agent_hostname of each, empty by default.
+    `publisher_hosts` and `publisher_hostnames` have the gpu_agent_host and the mesos_agent_hostname of each, empty by
+    default.
     `zookeeper` (host:port) and `masters` (URLs) are the site's own; `tls` and `authentication` are the modes of its
     masters; `operator_user` and `operator_password` are the login of their operator; `authority` is the text of
     their authority, read only where it is used. `secrets` has passwords for ZooKeeper by user. What the tasks have
