@@ -105,9 +105,9 @@ class InKubernetes:
     def __init__(self, _request: pytest.FixtureRequest, base: Path) -> None:
         self.settings = KubernetesSettings(certificate=str(client(base, USER)))
         rights = rights_of(manifests(self.settings.namespace))
-        self.api = KubeApi(*certificate(base), rights=rights, clients=[certificate(base, USER)[0]])
+        self.api: Any = KubeApi(*certificate(base), rights=rights, clients=[certificate(base, USER)[0]])
         self.api.put(f"/api/v1/namespaces/{self.settings.namespace}", {})
-        self.api.put(f"{NODES}/n1", {"spec": {}, "status": {}})
+        self.api.put(f"{NODES}/n1", {})
         where = ApiSettings(self.api.url, str(certificate(base)[0]), self.settings.certificate)
         self.caller = Api(where)
         self.made: list[KubernetesStore] = []
@@ -121,7 +121,7 @@ class InKubernetes:
 
     def say(self, told: dict[str, Any] | None) -> None:
         notes = {} if told is None else {VERDICT_NOTE: json.dumps(told)}
-        self.api.put(f"{NODES}/n1", {"metadata": {"annotations": notes}, "spec": {}, "status": {}})
+        self.api.put(f"{NODES}/n1", {"metadata": {"annotations": notes}})
 
     def garble(self, name: str) -> None:
         kind = {"journal/n1": "node", "fleet": "fleet", "requests/r-1": "request"}[name]
@@ -129,6 +129,18 @@ class InKubernetes:
         about = {"labels": {"baremetal-gpu/kind": kind}}
         path = f"/api/v1/namespaces/{self.settings.namespace}/configmaps/{known}"
         self.api.put(path, {"metadata": about, "data": {"row": "{nonsense"}})
+
+
+class InApiServer(InKubernetes):
+    """A real one."""
+
+    def __init__(self, request: pytest.FixtureRequest, _base: Path) -> None:
+        self.settings = KubernetesSettings()
+        self.api = request.getfixturevalue("api_server")
+        self.api.reset()
+        self.api.put(f"{NODES}/n1", {})
+        self.caller = self.api.caller(USER)
+        self.made = []
 
 
 def take_over(store: Any, name: str) -> None:
@@ -139,13 +151,13 @@ def take_over(store: Any, name: str) -> None:
         store.leads_until = time.monotonic() + 60.0
 
 
-@pytest.fixture(params=[InZooKeeper, InFiles, InKubernetes])
+@pytest.fixture(params=[InZooKeeper, InFiles, InKubernetes, InApiServer])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     one = request.param(request, tmp_path)
     yield one
     for store in one.made:
         store.close()
-    if isinstance(one, InKubernetes):
+    if isinstance(one, InKubernetes) and isinstance(one.api, KubeApi):
         one.api.close()
 
 
