@@ -25,7 +25,7 @@ from tests.local_zookeeper import free_port
 from tests.unit.plugins.module_utils.kubernetes.agent_report import certificate, client
 
 ADMIN = "admin/system:masters"
-START_S = 120.0
+START_S = 600.0
 KINDS = ("/api/v1/nodes", "/api/v1/pods", "/api/v1/configmaps", "/apis/coordination.k8s.io/v1/leases")
 
 
@@ -66,7 +66,7 @@ class LocalKubernetes:
             "disable-admission-plugins": "ServiceAccount",
             "service-cluster-ip-range": "10.96.0.0/24",
             "service-account-issuer": "https://kubernetes.default.svc",
-            "service-account-key-file": key,
+            "service-account-key-file": own,
             "service-account-signing-key-file": key,
         }
         self.log = self.base / "log"
@@ -93,7 +93,7 @@ class LocalKubernetes:
                 self.admin.get("/api/v1/namespaces/default")
                 return
             if time.monotonic() > end or any(one.poll() is not None for one in self.processes):
-                raise NotHere(f"the API server does not start: {self.log.read_text()[-2000:]}")
+                raise RuntimeError(f"the API server does not start: {self.log.read_text()[-2000:]}")
             time.sleep(0.2)
 
     def _create(self, manifest: Mapping[str, Any]) -> None:

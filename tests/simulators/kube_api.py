@@ -160,7 +160,12 @@ class KubeObjects:
         wanted = (body.get("deleteOptions") or {}).get("preconditions") or {}
         if wanted.get("uid", pod["metadata"]["uid"]) != pod["metadata"]["uid"]:
             raise Refused(409, "the UID in the precondition does not match the UID in record")
-        if path in self.budgets:
+        # Of one that does not run, the budget counts for nothing.
+        if (
+            path in self.budgets
+            and pod["status"].get("phase") == "Running"
+            and not pod["metadata"].get("deletionTimestamp")
+        ):
             raise Refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
         if self.lingers:
             about = {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -360,7 +365,10 @@ def _restrict(user: str, path: str, old: dict[str, Any], new: dict[str, Any]) ->
         raise Refused(403, f'node "{node}" is not allowed to modify node "{path.rpartition("/")[2]}"')
     if old.get("spec", {}).get("taints") != new.get("spec", {}).get("taints"):
         raise Refused(403, f'node "{node}" is not allowed to modify taints')
-    if old["metadata"].get("labels") != new["metadata"].get("labels"):
+    before, after = (dict(one["metadata"].get("labels") or {}) for one in (old, new))
+    changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+    # Those that kubelet itself sets are not used here.
+    if any(re.match(r"([a-z0-9.-]+\.)?(kubernetes|k8s)\.io/", name) for name in changed):
         raise Refused(403, "is not allowed to modify labels")
 
 

@@ -151,7 +151,7 @@ def take_over(store: Any, name: str) -> None:
         store.leads_until = time.monotonic() + 60.0
 
 
-@pytest.fixture(params=[InZooKeeper, InFiles, InKubernetes, InApiServer])
+@pytest.fixture(params=[InZooKeeper, InFiles, InKubernetes, pytest.param(InApiServer, marks=pytest.mark.slow)])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     one = request.param(request, tmp_path)
     yield one

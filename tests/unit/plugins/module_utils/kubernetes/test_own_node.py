@@ -173,7 +173,7 @@ def test_an_agent_that_does_not_hear_is_a_problem(node: Node) -> None:
     [
         (f"{NODES}/n2", {"metadata": {"annotations": {VERDICT: "{}"}}}, "not allowed to modify node"),
         (PATH, {"spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]}}, "not allowed to modify taints"),
-        (PATH, {"metadata": {"labels": {"nvidia.com/gpu.count": "8"}}}, "not allowed to modify labels"),
+        (PATH, {"metadata": {"labels": {"node-role.kubernetes.io/worker": ""}}}, "not allowed to modify labels"),
     ],
 )
 def test_a_node_can_write_nothing_else(node: Node, path: str, change: dict[str, Any], why: str) -> None:
