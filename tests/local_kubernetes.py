@@ -25,7 +25,8 @@ from tests.local_zookeeper import free_port
 from tests.unit.plugins.module_utils.kubernetes.agent_report import certificate, client
 
 ADMIN = "admin/system:masters"
-START_S = 600.0
+# On a machine with other work, too.
+START_S, CALL_S = 600.0, 60.0
 KINDS = ("/api/v1/nodes", "/api/v1/pods", "/api/v1/configmaps", "/apis/coordination.k8s.io/v1/leases")
 
 
@@ -75,7 +76,7 @@ class LocalKubernetes:
             self.processes = [
                 subprocess.Popen(one, stdout=log, stderr=log, start_new_session=True) for one in (store, words)
             ]
-        self.admin = Api(Settings(self.url, str(own), str(client(self.base, ADMIN))))
+        self.admin = Api(Settings(self.url, str(own), str(client(self.base, ADMIN)), CALL_S))
         try:
             self._wait()
             for one in manifests:
@@ -103,7 +104,7 @@ class LocalKubernetes:
         self.admin.create(f"{group}{where}/{kind.lower()}s", manifest)
 
     def caller(self, user: str) -> Api:
-        return Api(Settings(self.url, str(certificate(self.base)[0]), str(client(self.base, user))))
+        return Api(Settings(self.url, str(certificate(self.base)[0]), str(client(self.base, user)), CALL_S))
 
     def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make an object, or write over it, as an administrator."""

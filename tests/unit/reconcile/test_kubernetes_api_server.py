@@ -63,7 +63,7 @@ def step(kind: str, **details: Any) -> KubernetesStep:
 def pod(server: LocalKubernetes, name: str, **labels: str) -> dict[str, Any]:
     container = {"name": "c", "image": "registry.example/c:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     spec = {"nodeName": "n1", "containers": [container], "terminationGracePeriodSeconds": 30}
-    found = server.put(f"{PODS}/{name}", {"metadata": {"labels": labels}, "spec": spec})
+    server.put(f"{PODS}/{name}", {"metadata": {"labels": labels}, "spec": spec})
     # As its kubelet would. The budget of one that does not run counts for nothing.
     ready = {"type": "Ready", "status": "True"}
     return server.admin.patch(f"{PODS}/{name}/status", {"status": {"phase": "Running", "conditions": [ready]}})

@@ -156,6 +156,8 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     one = request.param(request, tmp_path)
     yield one
     for store in one.made:
+        if isinstance(one, InKubernetes) and hasattr(store, "lead_place"):
+            store.lead_place.release()
         store.close()
     if isinstance(one, InKubernetes) and isinstance(one.api, KubeApi):
         one.api.close()
