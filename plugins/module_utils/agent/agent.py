@@ -22,13 +22,14 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import recall as agent_recall
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent.orders import ANSWER, Inbox
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent.orders import Inbox
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.prober import Prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.state import State
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.told import Told
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml_messages, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
-from ansible_collections.baremetal.gpu.plugins.module_utils.health import look_shape
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import look_shape, published
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.described import ANSWER
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import PolicyError
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
@@ -285,9 +286,13 @@ class Agent:
 
     def _heed(self, publisher: Any) -> None:
         for told in publisher.hear():
-            mended = self.inbox.take(told)
-            if mended:
-                self._clear(mended["device"], None)
+            self._obey(told)
+
+    def _obey(self, told: dict[str, Any]) -> None:
+        """What the reconciler says to this host."""
+        mended = self.inbox.take(told)
+        if mended:
+            self._clear(mended["device"], None)
         self._tell_of_inbox()
 
     def _tell_of_inbox(self) -> None:
@@ -463,7 +468,10 @@ class Agent:
         if request["do"] == "publish":
             self._publish()
             return {"published": True}
-        raise ValueError(f"do is {request['do']}, and can be clear, look or publish")
+        if request["do"] == "hear":
+            self._obey(published.orders(json.dumps(request["orders"]).encode()))
+            return {"heard": True}
+        raise ValueError(f"do is {request['do']}, and can be clear, hear, look or publish")
 
     def _clear(self, device: str | None, code: str | None) -> list[dict[str, Any]]:
         self.history, cleared = health.clear(self.history, device, code)

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.orders import (
-    ANSWER,
     Unreadable,
     is_order,
     read,
     read_strictly,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.described import ANSWER
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id
@@ -36,7 +36,7 @@ COMMAND_S = 300
 
 @dataclass
 class Settings:
-    """`allowed` are of KINDS; a reboot comes with a replacement and has to be allowed as well."""
+    """`allowed` are of KINDS; a reboot that comes with a replacement has to be allowed as well."""
 
     order: str = "/var/lib/baremetal-gpu/agent/order.json"
     answer: str = ANSWER
@@ -137,13 +137,20 @@ def _do(
     for needed in [kind, *(["reboot"] if reboot else [])]:
         if needed not in settings.allowed:
             raise Refused(f"{needed} is not allowed on this host", "add it to gpu_agent_orders, or do it yourself")
-    if not isinstance(order.get("gpus"), list) or not (kind == "reset" or isinstance(order.get("agent_id"), str)):
+    needs_agent = kind not in ("reset", "reboot")
+    if not isinstance(order.get("gpus"), list) or (needs_agent and not isinstance(order.get("agent_id"), str)):
         raise Refused(f"{settings.order} is not a whole order", "look at the host, and decide again")
     if kind == "reset":
         for uuid in order["gpus"]:
             status, said = runner(["nvidia-smi", "--gpu-reset", "-i", str(uuid)])
             if status:
                 raise Refused(f"nvidia-smi --gpu-reset -i {uuid} ended with {status}: {said.strip()[-300:]}")
+        return
+    if kind == "reboot":
+        if not rebooted:
+            status, said = runner(["systemctl", "reboot"])
+            if status:
+                raise Refused(f"systemctl reboot ended with {status}: {said.strip()[-300:]}")
         return
     if reboot and rebooted:
         # The unit has started the agent at boot, with the new list.

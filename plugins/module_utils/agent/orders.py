@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL, UNKNOWN
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import described
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.described import ANSWER
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import FATAL
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
@@ -28,14 +30,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import
     standing,
 )
 
-SCHEMA = 1
 ORDER = "order.json"
 CLEARED = "cleared.json"
-ANSWER = "/var/lib/baremetal-gpu/orders/answer.json"
 REMIND_S = 30.0
 SIZE_AT_MOST = 64 << 10
 COMMAND_S = 3.0
-_OF_REASON = ("code", "verdict", "action", "text")
 
 
 class Unreadable(ValueError):
@@ -72,36 +71,17 @@ def describe(
 ) -> dict[str, Any]:
     """What is published of the agent's result; see reconciler/core/gpus.py. `place` is that of the host's Mesos agent,
     `answer` the file with the answer to the last order."""
-    health = result["health"] or {"verdict": UNKNOWN, "since": None, "reasons": [], "devices": []}
-    told = read(answer)
+    told = described.describe(host, result, answer)
     gpus = listed(place.environment)
     # The driver tells it of a GPU that answers no more, too.
     minors = device_nodes.gpu_minors(root)
-    since = health["since"]
-    if since is not None and since > result.get("time", time.time()):
-        # From before the clock was set back. Nobody could make anything of it.
-        since = None
     return {
-        "schema": SCHEMA,
-        "host": host,
-        "boot_id": result["boot_id"],
-        # When the verdict came about; the time of each look would make each a new content.
-        "time": since,
-        "verdict": health["verdict"],
-        "reasons": [_reason(row) for row in health["reasons"]],
-        "devices": [
-            {
-                **{key: row[key] for key in ("uuid", "index", "pci_address", "verdict")},
-                "minor": minors.get(row["pci_address"] or ""),
-                "reasons": [_reason(reason) for reason in row["reasons"]],
-            }
-            for row in health["devices"]
-        ],
+        **told,
+        "devices": [{**row, "minor": minors.get(row["pci_address"] or "")} for row in told["devices"]],
         "listed": gpus,
         "held_back": listed(place.environment, HELD_BACK) or [],
         # With such a list the Mesos agent may not come up any more, and then it is the host that has to tell.
-        "mesos": standing(place, run or _run) if gpus and _does_not_answer(gpus, health["devices"]) else None,
-        "order": {key: told[key] for key in ("id", "state", "error", "end_boot_id") if key in told} or None,
+        "mesos": standing(place, run or _run) if gpus and _does_not_answer(gpus, told["devices"]) else None,
     }
 
 
@@ -117,10 +97,6 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
     except (OSError, host_run.TimedOut) as why:
         return host_run.NOT_FOUND, str(why)
     return status, host_run.text(out)
-
-
-def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: row[key] for key in _OF_REASON}
 
 
 def is_order(told: Any) -> bool:

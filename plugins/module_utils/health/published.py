@@ -68,7 +68,7 @@ _device = object_of(
     },
 )
 order_shape = object_of(
-    {"kind": one_of("replace", "reset"), "agent_id": agent_id_shape, "gpus": list_of(uuid_text)},
+    {"kind": one_of("replace", "reset", "reboot"), "agent_id": agent_id_shape, "gpus": list_of(uuid_text)},
     {
         "id": text(),
         "at": number(0),

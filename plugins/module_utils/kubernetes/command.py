@@ -23,6 +23,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.device_pl
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.dra import Driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpus
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.node_status import NodeStatus
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.own_node import OwnNode
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.pod_resources import PodLeases
 
 CONFIG = Path("/etc/baremetal-gpu/kubernetes.json")
@@ -35,12 +36,13 @@ USAGE_ERROR = 64
 @dataclass(frozen=True)
 class Settings:
     """`server` is the URL of the API server, `node` the name of this node there. `evicts`: with DRA, a pod that has
-    a GPU which turns fatal is evicted."""
+    a GPU which turns fatal is evicted. `agent` is the socket of the GPU agent."""
 
     server: str
     node: str
     way: str = "device_plugin"
     evicts: bool = False
+    agent: str = "/run/baremetal-gpu/agent.sock"
 
 
 def load(path: Path) -> Settings:
@@ -57,22 +59,28 @@ def load(path: Path) -> Settings:
 
 def run(settings: Settings, ended: threading.Event) -> None:
     """Until the event is set."""
-    gpus, client = Gpus(), api.Api(api.Settings(settings.server))
+    gpus, client = Gpus(held=None), api.Api(api.Settings(settings.server))
     status, leases = NodeStatus(client, settings.node), PodLeases()
+    own = OwnNode(client, settings.node, gpus, settings.agent)
     if settings.way == "dra":
         gives: Any = Driver(gpus, client, settings.node, settings.evicts)
     else:
         gives = DevicePlugin(gpus)
     worker = threading.Thread(target=gives.run, args=(ended,))
     worker.start()
+    # It may wait for the API server when all ends.
+    threading.Thread(target=own.follow, args=(ended,), daemon=True).start()
     notify("READY=1")
-    told = ""
-    while not ended.wait(SHOW_S):
+    told, number = "", 0
+    while not ended.is_set():
+        number = gpus.wait(number, SHOW_S)
         if not worker.is_alive():
             raise CallFailed("the GPUs are not given out any more", "see the traceback above")
+        own.tell()
+        own.hand_on()
         status.show(gpus.found, gpus.problem, time.time())
         leases.show(time.time())
-        problem = gives.problem or gpus.problem or status.problem or leases.problem
+        problem = gives.problem or gpus.problem or status.problem or own.problem or leases.problem
         if problem != told:
             told = problem
             sys.stderr.write(f"{problem or 'all is well again'}\n")

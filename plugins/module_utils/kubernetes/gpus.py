@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
@@ -48,15 +49,19 @@ class Gpu:
         return not self.code
 
 
-NOT_SEEN_WELL = "not_seen_well"
+NOT_SEEN_WELL, NOT_ASKED = "not_seen_well", "not_asked"
 
 
 class Gpus:
-    """`refresh` reads the report where it is another than before."""
+    """`refresh` reads the report where it is another than before. `held` are the GPUs that the reconciler withholds,
+    UUID -> code; None until it is known, and until then no GPU is given out."""
 
-    def __init__(self, root: str = "/") -> None:
-        self.root = root
+    def __init__(self, root: str = "/", held: Mapping[str, str] | None = MappingProxyType({})) -> None:
+        self.root, self.held = root, held
         self.found: dict[str, Gpu] = {}
+        # The last report that could be used; None while there is none.
+        self.result: dict[str, Any] | None = None
+        self._own: dict[str, Gpu] = {}
         # Why the report cannot be used; empty if it can.
         self.problem = "the agent has not reported yet"
         self._seen: tuple[int, ...] = ()
@@ -67,16 +72,19 @@ class Gpus:
         before = self.found, self.problem
         try:
             seen = self._stat()
-            if seen == self._seen and not self.problem:
+            if seen == self._seen and not self.problem and self.result is not None:
+                # One that is written no more gets old.
+                agent_result.check_age(self.result)
                 result = None
             else:
                 result = agent_result.read(self.root)
                 self._seen = seen
             self.problem = ""
         except (OSError, agent_result.Unusable) as why:
-            self.problem, result = one_line(why, 300), None
+            self.problem, result, self.result = one_line(why, 300), None, None
         if result is not None:
-            self.found = judged(result, self.found)
+            self.result, self._own = result, judged(result, self._own)
+        self.found = {uuid: withheld(gpu, self.held) for uuid, gpu in self._own.items()}
         if before == (self.found, self.problem):
             return False
         with self._changed:
@@ -94,6 +102,15 @@ class Gpus:
     def _stat(self) -> tuple[int, ...]:
         status = os.stat(os.path.join(self.root, agent_result.path(self.root).lstrip("/")))
         return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def withheld(gpu: Gpu, held: Mapping[str, str] | None) -> Gpu:
+    """The GPU as it is given out, by its own verdict and by the reconciler's word."""
+    if not gpu.is_well or (held is not None and gpu.uuid not in held):
+        return gpu
+    if held is None:
+        return dataclasses.replace(gpu, code=NOT_ASKED, text="the API server was not asked yet what is held back")
+    return dataclasses.replace(gpu, code=held[gpu.uuid], text="the reconciler holds it back")
 
 
 def judged(result: Mapping[str, Any], before: Mapping[str, Gpu]) -> dict[str, Gpu]:

@@ -16,10 +16,12 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl import Kubectl
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import CORDONED_BY, DRAINED_BY, REASON
 
 OPERATOR, RECONCILER, OTHER = "operator", "reconciler", "other"
 # By whom a node was cordoned, and why.
-MARKS = {OPERATOR: "baremetal-gpu/drained-by-operator", RECONCILER: "baremetal-gpu/cordoned-by"}
+MARKS = {OPERATOR: DRAINED_BY, RECONCILER: CORDONED_BY}
+WHY = {OPERATOR: DRAINED_BY, RECONCILER: REASON}
 WHY_AT_MOST = 200
 
 Node = Mapping[str, Any]
@@ -30,7 +32,11 @@ def reasons(node: Node) -> dict[str, str]:
     if not (node.get("spec") or {}).get("unschedulable"):
         return {}
     annotations = (node.get("metadata") or {}).get("annotations") or {}
-    found = {owner: one_line(annotations[mark], WHY_AT_MOST) for owner, mark in MARKS.items() if mark in annotations}
+    found = {
+        owner: one_line(annotations.get(WHY[owner], ""), WHY_AT_MOST)
+        for owner, mark in MARKS.items()
+        if mark in annotations
+    }
     return found or {OTHER: ""}
 
 

@@ -77,20 +77,22 @@ class NodeStatus:
             if gpu.code != (before or ""):
                 reason = "GpuWithheld" if gpu.code else "GpuGivenOut"
                 text = f"{name}: {gpu.code}, {gpu.text}" if gpu.code else f"{name} is well again"
-                self._event(reason, text, "Warning" if gpu.code else "Normal", now)
+                create_event(self.api, self.node, reason, text, "Warning" if gpu.code else "Normal", now)
             self._codes[name] = gpu.code
 
-    def _event(self, reason: str, message: str, kind: str, now: float) -> None:
-        event: dict[str, Any] = {
-            "metadata": {"name": f"{self.node}.{uuid.uuid4().hex[:16]}", "namespace": "default"},
-            # As kubelet does it: the UID of a node in its events is its name.
-            "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": self.node, "uid": self.node},
-            "reason": reason,
-            "message": message[:TEXT_AT_MOST],
-            "type": kind,
-            "source": {"component": "baremetal-gpu", "host": self.node},
-            "firstTimestamp": time_text(now),
-            "lastTimestamp": time_text(now),
-            "count": 1,
-        }
-        self.api.create("/api/v1/namespaces/default/events", event)
+
+def create_event(api: Api, node: str, reason: str, message: str, kind: str, now: float) -> None:
+    """An event of a node; `kind` is Normal or Warning. Raises CallFailed."""
+    event: dict[str, Any] = {
+        "metadata": {"name": f"{node}.{uuid.uuid4().hex[:16]}", "namespace": "default"},
+        # As kubelet does it: the UID of a node in its events is its name.
+        "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node},
+        "reason": reason,
+        "message": message[:TEXT_AT_MOST],
+        "type": kind,
+        "source": {"component": "baremetal-gpu", "host": node},
+        "firstTimestamp": time_text(now),
+        "lastTimestamp": time_text(now),
+        "count": 1,
+    }
+    api.create("/api/v1/namespaces/default/events", event)

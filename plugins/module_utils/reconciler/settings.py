@@ -19,11 +19,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.sett
     read_object,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shapes import Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernetes.scheduler import KUBERNETES
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos.scheduler import MESOS
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.scheduler import SLURM
 
 CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
-SCHEDULERS: dict[str, Scheduler] = {"mesos": MESOS, "slurm": SLURM}
+SCHEDULERS: dict[str, Scheduler] = {"mesos": MESOS, "slurm": SLURM, "kubernetes": KUBERNETES}
 
 
 def load(path: Path, mode: str | None = None) -> Settings:

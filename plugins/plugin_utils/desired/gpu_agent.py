@@ -53,16 +53,22 @@ class Publishing:
     :ivar servers: host:port of each server of ZooKeeper; none if the agent does not publish there.
     :ivar login: user, password, former_user and former_password; empty texts where there is none.
     :ivar controllers: host:port of slurmctld's hosts; none if they do not hear the agent.
+    :ivar in_kubernetes: whether the daemon of Kubernetes publishes them, and hands the reconciler's orders on.
     """
 
     servers: tuple[str, ...]
     path: str
     login: Mapping[str, str]
     controllers: tuple[str, ...] = ()
+    in_kubernetes: bool = False
 
     @property
     def logs_in(self) -> bool:
         return bool(self.servers and self.login["user"])
+
+    @property
+    def gets_orders(self) -> bool:
+        return bool(self.servers) or self.in_kubernetes
 
 
 def desired(params: Params, facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -87,7 +93,8 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Mapping[str, Any]) 
     parts["uses_site"] = of_site
     publishing = _of_site(params, peers) if of_site else _of_params(params)
     controllers = fence.addresses(peers["host"], peers["groups"], peers["hostvars"])
-    publishing = replace(publishing, controllers=tuple(controllers))
+    in_kubernetes = peers["host"] in peers["groups"].get("kubernetes_nodes", ())
+    publishing = replace(publishing, controllers=tuple(controllers), in_kubernetes=in_kubernetes)
     problems = tuple(_problems(params, publishing))
     return Plan(doc.Document() if problems else _present(params, publishing), problems, parts)
 
@@ -183,13 +190,13 @@ def _problems(params: Params, publishing: Publishing) -> Iterator[Problem]:
             f"gpu_agent_zookeeper_session_timeout ({params['zookeeper_session_timeout']}) is at least 4",
             "give 4 or more",
         )
-    if orders and not publishing.servers:
+    if orders and not publishing.gets_orders:
         yield problem(
             "gpu_agent_orders",
             f"gpu_agent_orders ({orders}) need gpu_agent_zookeeper_servers",
             "give gpu_agent_zookeeper_servers, or no orders",
         )
-    if "reboot" in params["orders"] and "replace" not in params["orders"]:
+    if "reboot" in params["orders"] and "replace" not in params["orders"] and not publishing.in_kubernetes:
         yield problem(
             "gpu_agent_orders",
             f"gpu_agent_orders ({orders}) has reboot, which needs replace",
@@ -239,7 +246,7 @@ def _metrics_problems(params: Params) -> Iterator[Problem]:
 
 
 def _present(params: Params, publishing: Publishing) -> doc.Document:
-    obeys = bool(publishing.servers and params["orders"])
+    obeys = bool(publishing.gets_orders and params["orders"])
     orders = doc.Unit.running(ORDER_PATH_UNIT, [ORDER_PATH_FILE]) if obeys else doc.Unit.stopped(ORDER_PATH_UNIT)
     return doc.Document(
         files=[

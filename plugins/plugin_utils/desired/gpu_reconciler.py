@@ -12,6 +12,10 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.settings import Wrong
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernetes import rights
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernetes.settings import (
+    Settings as KubernetesSettings,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import digest_id
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
@@ -57,24 +61,32 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
 
     Peers: `host` is this one's name in the inventory; `in_slurm` tells whether it is a host of slurmctld, whose
     reconciler hears the nodes itself and keeps all in Slurm's state directory, without ZooKeeper; `slurm_state` is that
-    directory, empty where it was not read; `mesos_masters` are hosts, and `slurm_hosts` those that have the commands of
-    Slurm; `publishers` are the hosts of the groups mesos_agents and slurm_nodes; `publisher_hosts`
-    and `publisher_hostnames` have the gpu_agent_host and the mesos_agent_hostname of each, empty by default.
+    directory, empty where it was not read; `kubernetes` is host:port of the API server on a control plane of
+    Kubernetes, whose reconciler keeps all there, empty elsewhere; `mesos_masters` are hosts, and `slurm_hosts` those
+    that have the commands of Slurm; `publishers` are the hosts of the groups mesos_agents and slurm_nodes;
+    `publisher_hosts` and `publisher_hostnames` have the gpu_agent_host and the mesos_agent_hostname of each, empty by
+    default.
     `zookeeper` (host:port) and `masters` (URLs) are the site's own; `tls` and `authentication` are the modes of its
     masters; `operator_user` and `operator_password` are the login of their operator; `authority` is the text of
     their authority, read only where it is used. `secrets` has passwords for ZooKeeper by user. What the tasks have
     not read yet is empty.
 
     Parts: `makes_logins` tells whether the logins for the site's own ZooKeeper are made, and `is_operator` whether
-    the reconciler logs in to the masters as the site's operator.
+    the reconciler logs in to the masters as the site's operator. With Kubernetes, `objects` are its rights there.
     """
-    uses_zookeeper = not peers["in_slurm"]
-    parts = {
+    in_kubernetes = bool(peers["kubernetes"])
+    uses_zookeeper = not peers["in_slurm"] and not in_kubernetes
+    parts: dict[str, Any] = {
         "makes_logins": uses_zookeeper and _makes_logins(params),
         "is_operator": uses_zookeeper and _is_operator(params, peers),
+        **({"objects": rights.manifests(KubernetesSettings.namespace)} if in_kubernetes else {}),
     }
     if params["state"] == "absent":
-        return Plan(_absent(), parts=parts)
+        return Plan(_absent(in_kubernetes), parts=parts)
+    if peers["in_slurm"] and in_kubernetes:
+        return Plan(doc.Document(), (_two_schedulers(peers),), parts)
+    if in_kubernetes:
+        return _plan_in_kubernetes(params, peers, parts)
     if peers["in_slurm"]:
         return _plan_in_slurm(params, peers, parts)
     config = _config(params, peers)
@@ -89,7 +101,34 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
     return Plan(doc.Document() if problems else _present(params, peers, config, logins), problems, parts)
 
 
-def _plan_in_slurm(params: Params, peers: Peers, parts: Mapping[str, bool]) -> Plan:
+def _two_schedulers(peers: Peers) -> Problem:
+    return Problem(
+        "two_schedulers",
+        "gpu_reconciler_scheduler",
+        f"{peers['host']} is a controller of Slurm and a control plane of Kubernetes, and a host has one reconciler",
+        remedy="take it out of slurm_controllers or of kubernetes_control_planes",
+    )
+
+
+def _plan_in_kubernetes(params: Params, peers: Peers, parts: Mapping[str, Any]) -> Plan:
+    config = {
+        "scheduler": "kubernetes",
+        "server": f"https://{peers['kubernetes']}",
+        **_common_config(params, fence.ACT),
+    }
+    problems = (
+        *_config_problems(config),
+        *textfile.directory_problems("gpu_reconciler_metrics_directory", params["metrics_directory"]),
+    )
+    absent = map(doc.Absent, (CREDENTIALS, LOGINS, AUTHORITY))
+    document = doc.Document(
+        files=[*_files(params, config), _unit_file(params), *absent],
+        units=[doc.Unit.running(UNIT, [PROGRAM, CONFIG, UNIT_PATH])],
+    )
+    return Plan(doc.Document() if problems else document, problems, dict(parts))
+
+
+def _plan_in_slurm(params: Params, peers: Peers, parts: Mapping[str, Any]) -> Plan:
     directory = f"{peers['slurm_state'] or SLURM_STATE}/{STATE_NAME}"
     config = {
         "scheduler": "slurm",
@@ -333,6 +372,7 @@ def _secret_file(path: str, content: Mapping[str, str]) -> doc.File:
     return doc.File(path, f"{json.dumps(content)}\n", "0600", sensitive=True)
 
 
-def _absent() -> doc.Document:
-    paths = (UNIT_PATH, COMMAND, PROGRAM, CONFIG, CREDENTIALS, LOGINS, AUTHORITY)
+def _absent(in_kubernetes: bool) -> doc.Document:
+    paths = [UNIT_PATH, COMMAND, PROGRAM, CONFIG, CREDENTIALS, LOGINS, AUTHORITY]
+    paths += [KubernetesSettings.certificate] if in_kubernetes else []
     return doc.Document(units=[doc.Unit.stopped(UNIT)], files=[*map(doc.Absent, paths)])

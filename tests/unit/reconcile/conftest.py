@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernetes.rights import USER, manifests
+from tests import local_kubernetes
 from tests.local_zookeeper import LocalZooKeeper, NotHere
 from tests.unit.reconcile.site import Site
 
@@ -18,6 +20,18 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalZooKeep
         pytest.skip(str(why))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[local_kubernetes.LocalKubernetes]:
+    """With what the reconciler may do, and nodes n1 and n2."""
+    users = [USER, *(f"system:node:{name}/system:nodes" for name in ("n1", "n2"))]
+    try:
+        server = local_kubernetes.LocalKubernetes(users, manifests("baremetal-gpu"))
+    except local_kubernetes.NotHere as why:
+        pytest.skip(str(why))
+    yield server
+    server.close()
 
 
 @pytest.fixture

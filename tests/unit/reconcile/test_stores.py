@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where reconcilers keep what they know: one suite for ZooKeeper and for the files in Slurm's state directory."""
+"""Where reconcilers keep what they know: one suite for ZooKeeper, for the files in Slurm's state directory and for
+Kubernetes' API server."""
 
 from __future__ import annotations
 
 import errno
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,12 +14,23 @@ from typing import Any, Protocol
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import Unusable
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Settings as ApiSettings
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import NODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import VERDICT as VERDICT_NOTE
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.scheduler import NotLeading
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernetes.rights import USER, manifests
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernetes.settings import (
+    Settings as KubernetesSettings,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernetes.store import KubernetesStore
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm import plan
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm import store as file_store
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.settings import Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm.store import FileStore, InCharge
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.zookeeper.store import ZooKeeperStore
+from tests.simulators.kube_api import KubeApi, rights_of
+from tests.unit.plugins.module_utils.kubernetes.agent_report import certificate, client
 from tests.unit.simulators.mesos_cluster import until
 
 ROW = {"memory": {**plan.empty("n1"), "known": True}, "last": [], "clear": None}
@@ -86,12 +99,68 @@ class InFiles:
         (self.base / "state" / f"{name}.json").write_text("{nonsense")
 
 
-@pytest.fixture(params=[InZooKeeper, InFiles])
+class InKubernetes:
+    """The reconciler has its own certificate and rights, and no others."""
+
+    def __init__(self, _request: pytest.FixtureRequest, base: Path) -> None:
+        self.settings = KubernetesSettings(certificate=str(client(base, USER)))
+        rights = rights_of(manifests(self.settings.namespace))
+        self.api: Any = KubeApi(*certificate(base), rights=rights, clients=[certificate(base, USER)[0]])
+        self.api.put(f"/api/v1/namespaces/{self.settings.namespace}", {})
+        self.api.put(f"{NODES}/n1", {})
+        where = ApiSettings(self.api.url, str(certificate(base)[0]), self.settings.certificate)
+        self.caller = Api(where)
+        self.made: list[KubernetesStore] = []
+
+    def make(self) -> KubernetesStore:
+        self.made.append(KubernetesStore(self.settings, self.caller))
+        self.made[-1].open()
+        self.made[-1].prepare()
+        self.made[-1].serve()
+        return self.made[-1]
+
+    def say(self, told: dict[str, Any] | None) -> None:
+        notes = {} if told is None else {VERDICT_NOTE: json.dumps(told)}
+        self.api.put(f"{NODES}/n1", {"metadata": {"annotations": notes}})
+
+    def garble(self, name: str) -> None:
+        kind = {"journal/n1": "node", "fleet": "fleet", "requests/r-1": "request"}[name]
+        known = {"node": "node.n1", "request": "request-1"}.get(kind, kind)
+        about = {"labels": {"baremetal-gpu/kind": kind}}
+        path = f"/api/v1/namespaces/{self.settings.namespace}/configmaps/{known}"
+        self.api.put(path, {"metadata": about, "data": {"row": "{nonsense"}})
+
+
+class InApiServer(InKubernetes):
+    """A real one."""
+
+    def __init__(self, request: pytest.FixtureRequest, _base: Path) -> None:
+        self.settings = KubernetesSettings()
+        self.api = request.getfixturevalue("api_server")
+        self.api.reset()
+        self.api.put(f"{NODES}/n1", {})
+        self.caller = self.api.caller(USER)
+        self.made = []
+
+
+def take_over(store: Any, name: str) -> None:
+    """As one on another host that leads since."""
+    if isinstance(store, FileStore):
+        store.lead(name)
+    if isinstance(store, KubernetesStore):
+        store.leads_until = time.monotonic() + 60.0
+
+
+@pytest.fixture(params=[InZooKeeper, InFiles, InKubernetes, pytest.param(InApiServer, marks=pytest.mark.slow)])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     one = request.param(request, tmp_path)
     yield one
     for store in one.made:
+        if isinstance(one, InKubernetes) and hasattr(store, "lead_place"):
+            store.lead_place.release()
         store.close()
+    if isinstance(one, InKubernetes) and isinstance(one.api, KubeApi):
+        one.api.close()
 
 
 def leading(kept: Kept, name: str = "head1:1") -> Any:
@@ -120,8 +189,7 @@ def test_who_lost_the_lead_writes_nothing_any_more(kept):
     first = leading(kept)
     first.save_node("n1", ROW)
     second = kept.make()
-    if isinstance(second, FileStore):
-        second.lead("head2:1")
+    take_over(second, "head2:1")
     second.load(keep=True)
     second.save_node("n1", {**ROW, "last": [{"time": 2.0, "what": "begin"}]})
     with pytest.raises(NotLeading):
@@ -196,7 +264,7 @@ def test_hosts_are_those_that_speak_or_are_remembered(kept):
     store = leading(kept)
     assert store.hosts() == set()
     kept.say(VERDICT)
-    assert store.hosts() == {"n1"}
+    until(lambda: store.hosts() == {"n1"})
     store.save_node("n2", {**ROW, "memory": plan.empty("n2")})
     assert store.hosts() == {"n1", "n2"}
 
@@ -209,8 +277,7 @@ def test_what_cannot_be_read_is_kept_aside_and_told(kept):
     # One that only looks changes nothing.
     kept.make().load()
     again = kept.make()
-    if isinstance(again, FileStore):
-        again.lead("head2:1")
+    take_over(again, "head2:1")
     fleet, rows, _apart = again.load(keep=True)
     assert (fleet, rows) == (None, {})
     assert len([text for text in again.repaired if "kept as" in text]) == 2

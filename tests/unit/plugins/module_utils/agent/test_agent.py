@@ -237,6 +237,24 @@ def test_an_xid_is_fatal_until_it_is_cleared_and_is_not_forgotten_by_a_killed_ag
     assert one.verdicts() == ["ok", "ok"]
 
 
+def test_what_the_reconciler_says_is_handed_on_by_another_program_too(agent):
+    one = agent()
+    one.write(XID_79)
+    one.until(lambda: one.reasons(1) == ["xid_fatal"])
+    order = {"kind": "reset", "agent_id": "", "gpus": ["GPU-1"], "id": "n1-1-1"}
+    orders = {"order": order, "clear": {"id": "r-1", "device": None}}
+    assert one.ask(do="hear", orders=orders) == {"heard": True}
+    one.until(lambda: one.verdicts() == ["ok", "ok"])
+    assert json.loads((one.directory / "order.json").read_text())["id"] == "n1-1-1"
+    # Once: what fails after it stays.
+    one.write(XID_79)
+    one.until(lambda: one.reasons(1) == ["xid_fatal"])
+    assert one.ask(do="hear", orders=orders) == {"heard": True}
+    one.after_looks()
+    assert one.reasons(1) == ["xid_fatal"]
+    assert "has no id" in one.ask(do="hear", orders={"order": {"kind": "reset", "agent_id": "", "gpus": []}})["error"]
+
+
 def test_a_log_that_ends_is_told_and_opened_again(agent):
     one = agent()
     os.close(one.writer)

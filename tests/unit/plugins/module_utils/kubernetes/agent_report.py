@@ -27,14 +27,29 @@ def until(wanted: Callable[[], Any]) -> Any:
     return found
 
 
-def certificate(base: Path) -> tuple[Path, Path]:
-    """That of an API server at 127.0.0.1, and its key."""
-    found, key = base / "certificate.pem", base / "key.pem"
+def certificate(base: Path, name: str = "127.0.0.1") -> tuple[Path, Path]:
+    """That of an API server at 127.0.0.1, or of a client, and its key. `name` may have a group behind a slash."""
+    stem, (user, _slash, group) = _stem(name), name.partition("/")
+    subject = f"/O={group}/CN={user}" if group else f"/CN={user}"
+    found, key = base / f"{stem}.pem", base / f"{stem}.key"
     if not found.exists():
-        words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-        words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(found)]
+        words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        words += ["-days", "2", "-subj", subject, "-keyout", str(key), "-out", str(found)]
+        words += ["-addext", "subjectAltName=IP:127.0.0.1"]
         subprocess.run(words, check=True, capture_output=True)
     return found, key
+
+
+def _stem(name: str) -> str:
+    return name.replace(":", "-").replace("/", "-")
+
+
+def client(base: Path, name: str) -> Path:
+    """A client's certificate and its key in one file, as kubelet and the reconciler have theirs."""
+    both = base / f"{_stem(name)}-both.pem"
+    both.write_text("".join(path.read_text() for path in certificate(base, name)))
+    both.chmod(0o600)
+    return both
 
 
 class Agent:
@@ -71,7 +86,11 @@ class Agent:
             "uptime": agent_result.uptime(),
             "interval_s": 10.0,
             "boot_id": boot.boot_id(str(self.root)),
-            "health": {**self.part(self.host), "devices": devices},
+            "health": {
+                **self.part(self.host),
+                "verdict": "fatal" if self.host or self.fatal else "ok",
+                "devices": devices,
+            },
             "facts": {"devices": rows, "topology": {"scores": SCORES}},
             **more,
         }

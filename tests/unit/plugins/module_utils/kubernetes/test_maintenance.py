@@ -10,7 +10,8 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl import Kubectl
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.maintenance import MARKS, reasons, settle
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.maintenance import reasons, settle
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import CORDONED_BY, REASON
 
 # As kubectl 1.36.3 writes it.
 BARE = """\
@@ -92,7 +93,7 @@ def test_what_others_have_cordoned_stays_theirs() -> None:
 
 
 def test_a_node_that_the_reconciler_had_cordoned_stays_cordoned() -> None:
-    cluster = Cluster(unschedulable=True, **{MARKS["reconciler"]: "xid_79"})
+    cluster = Cluster(unschedulable=True, **{CORDONED_BY: "reconciler", REASON: "xid_79"})
     assert bring(cluster, "drained")["owners"] == ["reconciler", "operator"]
     assert bring(cluster, "active")["owners"] == ["reconciler"]
     assert reasons(cluster.node) == {"reconciler": "xid_79"}

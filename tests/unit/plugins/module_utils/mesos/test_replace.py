@@ -218,6 +218,15 @@ def test_a_reboot_is_answered_by_the_next_boot(host):
     assert host.said[2:] == []
 
 
+def test_a_host_without_mesos_boots_for_an_order_alone(host):
+    host.order(kind="reboot", agent_id="", gpus=[], reboot=["GPU-1"])
+    assert host.obey()["state"] == "running"
+    assert host.said == ["systemctl reboot"]
+    host.boot.write_text("boot-2\n")
+    assert host.obey() == {"id": "n1-1", "state": "done", "boot_id": "boot-1", "end_boot_id": "boot-2"}
+    assert host.said[1:] == []
+
+
 def test_a_unit_that_does_not_come_back_is_told(host):
     host.order()
     fails = {"systemctl is-failed --quiet mesos-agent.service": (0, "")}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What holds with every scheduler: one suite of scenarios over the models of a node of Mesos and of Slurm.
+"""What holds with every scheduler: one suite of scenarios over the models of a node of Mesos, Slurm and Kubernetes.
 
-How each gets there is in mesos/test_plan.py and slurm/test_plan.py.
+How each gets there is in mesos/test_plan.py, slurm/test_plan.py and kubernetes/test_plan.py.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.memory import lasting
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shapes import Policy
+from tests.unit.plugins.module_utils.reconciler.kubernetes import kubernetes_world
 from tests.unit.plugins.module_utils.reconciler.mesos import mesos_world
 from tests.unit.plugins.module_utils.reconciler.slurm import slurm_world
 
@@ -221,19 +222,90 @@ class SlurmNode:
         return self.world.memory["fenced"] is not None
 
 
+class KubernetesNode:
+    def __init__(self, policy: Policy) -> None:
+        self.world = kubernetes_world.KubernetesWorld(gpus=GPUS, policy=policy)
+        self.wrong, self.held = self.world.wrong, ""
+
+    def launch(self) -> bool:
+        return bool(self.world.launch())
+
+    def jobs(self) -> set[int]:
+        return {gpu for gpus in self.world.pods().values() for gpu in gpus}
+
+    def end_jobs(self) -> None:
+        for path in self.world.pods():
+            self.world.api.remove(path)
+
+    def fault(self, gpu: int) -> None:
+        self.world.fatal.add(gpu)
+
+    def mend(self, gpu: int) -> None:
+        self.world.fatal.discard(gpu)
+
+    def silence(self, silent: bool) -> None:
+        self.world.session = not silent
+
+    def reboot(self) -> None:
+        self.world.reboot()
+
+    def others_take_out(self) -> None:
+        self.world.change(unschedulable=True)
+
+    def others_bring_back(self) -> None:
+        self.world.change(unschedulable=False)
+
+    def hold_back(self, why: str) -> None:
+        self.held = why
+
+    def quarantine(self, gpu: int) -> None:
+        self.world.memory["gpus"][self.world.uuids[gpu]] = QUARANTINE
+
+    def clear(self) -> None:
+        self.world.fatal.clear()
+        self.world.memory = self.world.backend.plan.clear(self.world.memory, None, self.world.now)
+
+    def round(self, cut: bool = False) -> None:
+        self.world.caller.cut = 0 if cut else None
+        try:
+            self.world.step(self.held)
+        except kubernetes_world.Killed:
+            written = json.loads(json.dumps(lasting(self.world.memory)))
+            self.world.memory = {**self.world.backend.plan.empty(kubernetes_world.NODE), **written}
+        self.world.caller.cut = None
+        self.world.now += 1.0
+
+    def settle(self) -> None:
+        for _turn in range(60):
+            self.round()
+            self.pass_time(19.0)
+
+    def pass_time(self, seconds: float) -> None:
+        self.world.now += seconds
+
+    def calls(self) -> int:
+        return len(self.world.caller.calls)
+
+    def given_out(self) -> set[int]:
+        return self.world.free()
+
+    def fenced(self) -> bool:
+        return self.world.memory["fenced"] is not None
+
+
+Kind = type[MesosNode] | type[SlurmNode] | type[KubernetesNode]
 QUARANTINE: dict[str, Any] = {"resets": 1, "reboots": 2, "at": 0.0, "quarantine": True}
-BACKENDS = {"mesos": MesosNode, "slurm": SlurmNode}
+BACKENDS: dict[str, Kind] = {"mesos": MesosNode, "slurm": SlurmNode, "kubernetes": KubernetesNode}
 ALL = set(range(GPUS))
 
 
 @pytest.fixture(params=BACKENDS)
-def kind(request: pytest.FixtureRequest) -> type[MesosNode] | type[SlurmNode]:
-    found: type[MesosNode] | type[SlurmNode] = BACKENDS[request.param]
-    return found
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return BACKENDS[request.param]
 
 
 @pytest.fixture
-def node(kind: type[MesosNode] | type[SlurmNode]) -> Iterator[Node]:
+def node(kind: Kind) -> Iterator[Node]:
     made = kind(ACT)
     yield made
     assert made.wrong == []
@@ -339,7 +411,7 @@ def test_a_node_that_falls_silent_is_only_told(node: Node) -> None:
 
 
 def test_a_silent_node_is_taken_out_where_the_policy_says_so_and_comes_back(
-    kind: type[MesosNode] | type[SlurmNode],
+    kind: Kind,
 ) -> None:
     node: Node = kind(Policy(mode="act", silent="deactivate", suspect_s=300))
     node.round()
@@ -353,7 +425,7 @@ def test_a_silent_node_is_taken_out_where_the_policy_says_so_and_comes_back(
     assert node.given_out() == ALL
 
 
-def test_a_node_that_never_published_is_never_suspected(kind: type[MesosNode] | type[SlurmNode]) -> None:
+def test_a_node_that_never_published_is_never_suspected(kind: Kind) -> None:
     node: Node = kind(Policy(mode="act", silent="deactivate", suspect_s=0))
     node.silence(True)
     node.settle()

@@ -312,3 +312,12 @@ def test_a_host_that_slurmctlds_hosts_do_not_hear_sends_nothing(groups: Any, var
 def test_beside_mesos_the_group_of_its_reconcilers_keeps_no_other_controller_from_hearing() -> None:
     groups = {**SLURM["groups"], "gpu_reconcilers": ["head1"], "mesos_masters": ["head1"]}
     assert config_of({**ALONE, **SLURM, "groups": groups})["slurm"]["controllers"] == ["[2001:db8::2]:7000"]
+
+
+@pytest.mark.parametrize("orders", [["reset", "reboot"], []])
+def test_a_node_of_kubernetes_may_be_reset_and_booted(orders: list[str]) -> None:
+    peers = {**ALONE, "groups": {"kubernetes_nodes": [ALONE["host"]]}}
+    plan = desired(params(peers, orders=orders), {}, peers)
+    assert not plan.problems
+    units = {unit["name"]: unit["state"] for unit in plan.desired["units"]}
+    assert (units["baremetal-gpu-order.path"] == "started") == bool(orders)

@@ -32,7 +32,7 @@ DEFAULTS = {
 }
 # It is that of node_exporter where the host has one.
 DEFAULTS["metrics_directory"] = ""
-NO_SLURM = {"in_slurm": False, "slurm_state": ""}
+NO_SLURM = {"in_slurm": False, "slurm_state": "", "kubernetes": ""}
 SITE: dict[str, Any] = {**CASES["site"]["peers"], **NO_SLURM}
 GIVEN = {"zookeeper_servers": ["192.0.2.1:2181"], "masters": ["http://192.0.2.1:5050"]}
 LOGIN = {"zookeeper_user": "r", "zookeeper_password": "secret-r"}
@@ -250,3 +250,39 @@ def test_a_mode_that_is_given_holds_in_slurm_too(mode: str) -> None:
 
 def test_a_port_that_is_none_is_refused() -> None:
     assert "port is 70000" in problems(IN_SLURM, port=70000)[0]["cause"]
+
+
+# --- on a control plane of Kubernetes -------------------------------------------------------------------------------
+
+IN_KUBERNETES: dict[str, Any] = {**SITE, "kubernetes": "10.0.0.1:6443", "mesos_masters": []}
+
+
+def test_in_kubernetes_it_asks_the_api_server_alone_and_acts() -> None:
+    plan = desired(DEFAULTS, {}, IN_KUBERNETES)
+    files = {file["path"]: file for file in plan.desired["files"]}
+    settings = settings_of(json.loads(files[gpu_reconciler.CONFIG]["content"]), "it")
+    assert (settings.scheduler, settings.policy.mode) == ("kubernetes", "act")
+    assert settings.server == "https://10.0.0.1:6443"
+    assert not plan.parts["makes_logins"]
+    assert not plan.problems
+    for path in (gpu_reconciler.CREDENTIALS, gpu_reconciler.LOGINS):
+        assert files[path]["state"] == "absent"
+
+
+def test_in_kubernetes_it_has_no_more_rights_than_it_needs() -> None:
+    objects = desired(DEFAULTS, {}, IN_KUBERNETES).parts["objects"]
+    granted = {
+        (one["metadata"].get("namespace", "*"), resource): set(rule["verbs"])
+        for one in objects
+        for rule in one.get("rules", ())
+        for resource in rule["resources"]
+    }
+    assert granted["*", "nodes"] == {"get", "list", "watch", "patch"}
+    assert granted["*", "pods"] == {"list"}
+    assert {where for where, resource in granted if resource in ("configmaps", "leases")} == {"baremetal-gpu"}
+    assert {subject["name"] for one in objects for subject in one.get("subjects", ())} == {"baremetal-gpu:reconciler"}
+
+
+def test_a_host_of_two_schedulers_is_refused() -> None:
+    (problem,) = problems({**IN_KUBERNETES, "in_slurm": True, "host": "head1"})
+    assert "head1 is a controller of Slurm and a control plane of Kubernetes" in problem["cause"]
