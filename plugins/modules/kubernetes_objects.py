@@ -72,6 +72,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl i
 
 def settle(module: AnsibleModule, kubectl: Kubectl) -> dict[str, Any]:
     objects = module.params["objects"]
+    if module.check_mode and not kubectl.is_set_up():
+        # The cluster would be made first.
+        described = "".join(f"{one.get('kind')} {(one.get('metadata') or {}).get('name')}\n" for one in objects)
+        present = module.params["state"] == "present"
+        return {"changed": present, "diff": {"before": "", "after": described if present else ""}}
     if module.params["state"] == "absent":
         names = kubectl.present(objects)
         if names and not module.check_mode:

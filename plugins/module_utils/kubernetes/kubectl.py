@@ -71,7 +71,19 @@ class Kubectl:
         return status, one_line(" ".join(errors or stderr.splitlines()[-1:]), 600)
 
     def difference(self, objects: Sequence[Mapping[str, Any]]) -> str:
-        """How the objects differ from those of the cluster; empty where they do not. Raises CallFailed."""
+        """How the objects differ from those of the cluster; empty where they do not. Raises CallFailed.
+
+        What is in a namespace that is to come with them cannot be compared, and is listed.
+        """
+        spaces = {one["metadata"]["name"]: one for one in objects if one.get("kind") == "Namespace"}
+        there = self.present(list(spaces.values())) if spaces else []
+        to_come = {name for name in spaces if f"namespace/{name}" not in there}
+        new = [one for one in objects if _space(one) in to_come]
+        listed = "".join(f"+{one['kind']} {one['metadata']['name']}\n" for one in new)
+        known = [one for one in objects if one not in new]
+        return listed + (self._difference(known) if known else "")
+
+    def _difference(self, objects: Sequence[Mapping[str, Any]]) -> str:
         status, stdout, stderr = self._kubectl("diff", *MANAGER, "--filename=-", stdin=_listed(objects))
         # It ends with 1 for other errors, too, and then shows no difference.
         if status == 0 or (status == DIFFERS and stdout):
@@ -98,6 +110,12 @@ class Kubectl:
         status, _stdout, stderr = self._kubectl("delete", "--ignore-not-found", "--filename=-", stdin=_listed(objects))
         if status != 0:
             raise _failed("delete", stderr)
+
+
+def _space(one: Mapping[str, Any]) -> str | None:
+    """The namespace that an object is, or is in."""
+    name: str | None = one["metadata"].get("name" if one.get("kind") == "Namespace" else "namespace")
+    return name
 
 
 def _listed(objects: Sequence[Mapping[str, Any]]) -> str:
