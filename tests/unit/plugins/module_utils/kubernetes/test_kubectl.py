@@ -17,7 +17,7 @@ ROLE: dict[str, Any] = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "C
 
 
 class Cluster:
-    """A stand-in of kubectl with the namespaces that the cluster has. As the real one, it compares nothing in others."""
+    """A stand-in of kubectl with the namespaces of its cluster. As the real one, it compares nothing in others."""
 
     def __init__(self, *spaces: str, difference: str = "") -> None:
         self.spaces, self.difference, self.compared = spaces, difference, list[str]()
