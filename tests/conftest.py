@@ -33,6 +33,7 @@ UNITS = {
     "tests/site/test_term.py": "term",
     # On virtual machines.
     "tests/site/test_term_nfs.py": "nfs",
+    "tests/site/test_kubernetes.py": "kubernetes",
     "tests/site/": "site",
     # They boot the storage cluster's machines beside the lab's, which would only wait in the lab of the other roles.
     "tests/roles/test_ceph_": "ceph",
@@ -43,9 +44,12 @@ UNITS = {
     "tests/lab/test_scenarios.py": "molecule",
     "tests/lab/": "roles",
 }
-LONGEST_FIRST = ("site", "roles", "ceph", "term", "nfs", "molecule", "metal")
+LONGEST_FIRST = ("site", "roles", "ceph", "term", "nfs", "kubernetes", "molecule", "metal")
 # What a unit has instead of the standard machines.
-MACHINES = {"term": ("head1:trixie:no-gpu", "gpu1:trixie:a100-sxm4-40gb-x2", "gpu2:trixie:t4-x1")}
+MACHINES = {
+    "term": ("head1:trixie:no-gpu", "gpu1:trixie:a100-sxm4-40gb-x2", "gpu2:trixie:t4-x1"),
+    "kubernetes": ("kcp1:trixie:no-gpu", "kgpu1:trixie:a100-sxm4-40gb-x2", "kgpu2:trixie:t4-x1"),
+}
 # What then takes longest comes next, and so does what mostly waits, while a lab still keeps the processors busy.
 # Nothing of it is to be left at the end, when other processes have nothing to do any more.
 THEN = (

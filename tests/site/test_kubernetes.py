@@ -119,3 +119,18 @@ def test_a_fault_withholds_its_gpu_and_no_pod_is_lost(bare: Cluster) -> None:
     until(
         lambda: "Insufficient nvidia.com/gpu" in kubectl("describe pod four"), 60, lambda: kubectl("describe pod four")
     )
+
+
+def test_a_node_is_drained_and_given_back(bare: Cluster) -> None:
+    alone = f"walker-{OTHER}"
+    drained = bare.run("drain.yml", "--diff", target_hosts=OTHER, drain_reason="new fan", drain_timeout=20)
+    assert drained.rc != 0
+    # Nothing would start it again.
+    assert f"default/{alone}" in drained.stdout
+    assert kubectl(f"get pod {alone} -o jsonpath={{.status.phase}}").strip() == "Running"
+    kubectl(f"delete pod {alone} --wait=true --grace-period=1")
+    bare.converge("drain.yml", target_hosts=OTHER, drain_timeout=60)
+    assert node(OTHER)["spec"]["unschedulable"]
+    assert node(OTHER)["metadata"]["annotations"]["baremetal-gpu/drained-by-operator"] == "new fan"
+    bare.converge("restore.yml", target_hosts=OTHER)
+    assert "unschedulable" not in node(OTHER)["spec"]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
@@ -30,12 +31,19 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param params: the variables of the role.
     :param facts: of them `gpu`.
-    :param peers: ``host``, its name, and ``server``, host:port of the API server.
-    :return: Part `objects`: the labels of the node, and what the cluster has of all nodes with GPUs.
+    :param peers: ``host``, its name, and ``server``, host:port of the API server; ``has``, the text of the daemon's
+        file of settings, and ``pods``, the pods of the node as the API has them, both empty where they were not read.
+    :return: Parts: `objects`, the labels of the node, and what the cluster has of all nodes with GPUs; `switches`,
+        whether pods are to get GPUs in another way than before.
     """
+    switches = _way_of(peers["has"]) not in ("", params["way"]) or params["state"] == "absent"
+    users = [_name(pod) for pod in peers["pods"] if _has_gpus(pod)]
+    if switches and users:
+        return Plan(problems=(_in_use(peers["host"], users),), parts={"objects": [], "switches": True})
     if params["state"] == "absent":
         files = [doc.Absent(path) for path in (UNIT_PATH, CONFIG, PROGRAM)]
-        return Plan(doc.Document(files=files, units=[doc.Unit.stopped(UNIT)]), parts={"objects": []})
+        document = doc.Document(files=files, units=[doc.Unit.stopped(UNIT)])
+        return Plan(document, parts={"objects": [], "switches": bool(peers["has"])})
     config = {
         "server": f"https://{peers['server']}",
         "node": peers["host"],
@@ -54,7 +62,40 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         units=[doc.Unit.running(UNIT, [PROGRAM, CONFIG, UNIT_PATH])],
     )
     objects = [_labels(peers["host"], facts["gpu"]["devices"] if "gpu" in facts else [])]
-    return Plan(document, parts={"objects": [*objects, *([device_class()] if params["way"] == "dra" else [])]})
+    objects += [device_class()] if params["way"] == "dra" else []
+    return Plan(document, parts={"objects": objects, "switches": switches})
+
+
+def _way_of(text: str) -> str:
+    """The way in which pods of the node get GPUs now; empty where there is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ""
+    return str(found.get("way", "")) if isinstance(found, dict) else ""
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    return f"{pod['metadata'].get('namespace')}/{pod['metadata'].get('name')}"
+
+
+def _has_gpus(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod that has not ended was given GPUs, in either way."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return False
+    containers = [*pod["spec"].get("containers", ()), *pod["spec"].get("initContainers", ())]
+    limits = [(one.get("resources") or {}).get("limits") or {} for one in containers]
+    return bool(pod["spec"].get("resourceClaims")) or any("nvidia.com/gpu" in one for one in limits)
+
+
+def _in_use(host: str, users: Sequence[str]) -> Problem:
+    return Problem(
+        "gpus_in_use",
+        host,
+        f"pods have its GPUs ({', '.join(users)}), and what gives them out in another way would give them again",
+        ", ".join(users),
+        f"run `gpuops drain {host}`, then this again, then `gpuops restore {host}`",
+    )
 
 
 def _labels(host: str, devices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

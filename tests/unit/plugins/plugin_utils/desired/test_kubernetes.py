@@ -211,9 +211,34 @@ def test_what_the_api_says_is_not_run_as_a_command() -> None:
     assert network(planted, NODE).desired == {}
 
 
-def gpus(devices: list[dict[str, Any]] | None = None, **changed: Any) -> Plan:
+def gpus(
+    devices: list[dict[str, Any]] | None = None, has: str = "", pods: tuple[dict[str, Any], ...] = (), **changed: Any
+) -> Plan:
     facts = {"gpu": {"devices": devices or []}}
-    return kubernetes_gpu.desired(settings("kubernetes_gpu", **changed), facts, {"host": "gpu1", "server": SERVER})
+    peers = {"host": "gpu1", "server": SERVER, "has": has, "pods": pods}
+    return kubernetes_gpu.desired(settings("kubernetes_gpu", **changed), facts, peers)
+
+
+def pod(name: str, limits: dict[str, str] | None = None, phase: str = "Running", **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"limits": limits or {}}}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container], **spec},
+        "status": {"phase": phase},
+    }
+
+
+def test_gpus_of_pods_are_not_given_again_in_another_way() -> None:
+    before = files(gpus())[kubernetes_gpu.CONFIG]
+    one = {"nvidia.com/gpu": "1"}
+    users = (pod("a", one), pod("b", resourceClaims=[{"name": "gpu"}]), pod("c"), pod("d", one, phase="Succeeded"))
+    plan = gpus(has=before, pods=users, way="dra")
+    assert (codes(plan), plan.desired) == ([("gpus_in_use", "gpu1")], {})
+    assert "default/a, default/b)" in plan.problems[0].cause
+    assert codes(gpus(has=before, pods=users, state="absent")) == [("gpus_in_use", "gpu1")]
+    # The same way, or no pods any more.
+    assert not gpus(has=before, pods=users).parts["switches"]
+    assert codes(gpus(has=before, pods=users)) == codes(gpus(has=before, way="dra")) == []
 
 
 def test_a_node_has_the_labels_by_which_people_select_gpus() -> None:
