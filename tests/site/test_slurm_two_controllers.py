@@ -158,8 +158,8 @@ def test_a_directory_that_only_one_controller_has_mounted_is_refused(site: Site)
 def test_state_is_not_left_behind_and_the_commands_of_the_refusal_move_it(site: Site, number: str) -> None:
     told = refusal(site.run())
     assert f"slurmctld has its state in /var/lib/slurm/slurmctld on {PRIMARY}" in told
-    command = told.split(f"run on {PRIMARY}: '")[1].split("'")[0]
-    ssh(PRIMARY, f"sudo sh -c '{command}'")
+    command = told.split(f"run on {PRIMARY}: `")[1].split("`")[0]
+    ssh(PRIMARY, command)
     site.converge()
     runs(number)
     assert any(f" at {PRIMARY} is UP" in line for line in controllers())
