@@ -22,7 +22,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import GPU_AB
 # What is on a host, by its groups: rules read these labels.
 ROLE_LABELS = {
     "slurm_controller": ("slurm_controllers",),
-    "reconciler": ("gpu_reconcilers", "slurm_controllers"),
+    "reconciler": ("gpu_reconcilers", "slurm_controllers", "kubernetes_control_planes"),
     "zookeeper": ("zookeeper",),
     "log_host": ("log_hosts",),
     "portal": ("portals",),
