@@ -42,7 +42,7 @@ class Kubectl:
             raise _failed("read", stderr)
         try:
             found = json.loads(stdout) if stdout.strip() else None
-        except ValueError as why:
+        except (ValueError, RecursionError) as why:
             raise _failed("read", f"what it prints is not JSON: {why}") from why
         return found if isinstance(found, dict) else None
 

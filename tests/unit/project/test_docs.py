@@ -162,6 +162,7 @@ COMMON = {
     "module",
     "mount",
     "nvcc",
+    "kubeadm",
 }
 
 

@@ -165,7 +165,11 @@ def test_what_else_keeps_a_node_from_pods() -> None:
     ("annotations", "code", "remedy"),
     [
         ({"baremetal-gpu/drained-by-operator": "new fan"}, "maintenance", "`gpuops restore gpu1`"),
-        ({"baremetal-gpu/cordoned-by": "new fan"}, "fenced", "gpuops-reconciler clear gpu1"),
+        (
+            {"baremetal-gpu/cordoned-by": "reconciler", "baremetal-gpu/reason": "new fan"},
+            "fenced",
+            "gpuops-reconciler clear gpu1",
+        ),
         ({}, "cordoned", "kubectl uncordon gpu1"),
     ],
 )
