@@ -15,6 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.one_scheduler import two_schedulers
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import bracketed, wrong
 
 ROLE = "kubernetes_common"
@@ -42,8 +43,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param params: the variables of the role; ``engine``, the container engine of the host; ``has``, what `kubelet
         --version` and `containerd --version` print, the texts of /proc/swaps and /proc/filesystems, each empty where it
         was not read, and whether there is /proc/sys/net/bridge.
-    :param peers: ``control_planes``, the hosts of that group, ``address``, that of the first of them, and ``upgrades``,
-        whether the host may get another version.
+    :param peers: ``host``, its name, and ``groups``, those it is in; ``control_planes``, the hosts of that group, and
+        ``address``, that of the first of them; ``upgrades``, whether the host may get another version.
     :return: Parts: `server`, host:port of the API server; `kubelet`, the settings of kubelet; `kubeadm`, the document
         of a host that has kubeadm of the version; `is_other`, whether the host has another version of kubelet.
     """
@@ -127,6 +128,7 @@ def _repository(params: Mapping[str, Any]) -> doc.Repository:
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
+    yield from two_schedulers(peers["host"], peers["groups"])
     if not peers["control_planes"]:
         yield Problem(
             "no_control_plane",

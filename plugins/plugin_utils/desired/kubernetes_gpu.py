@@ -70,7 +70,7 @@ def _way_of(text: str) -> str:
     """The way in which pods of the node get GPUs now; empty where there is none."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(found.get("way", "")) if isinstance(found, dict) else ""
 

@@ -233,6 +233,8 @@ KNOWN = {
     # A lock of root's in /run, and one in a directory of root's.
     "module_utils/portal/docker_backend.py",
     "module_utils/reconciler/slurm/store.py",
+    # A new file in a directory of everybody's, where nobody else has one of its name, for root's program alone.
+    "module_utils/kubernetes/membership.py",
     # A link of root's.
     "module_utils/system/wheel_environment.py",
     # Its standard output.

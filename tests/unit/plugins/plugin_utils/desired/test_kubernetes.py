@@ -50,12 +50,18 @@ def settings(role: str, **changed: Any) -> dict[str, Any]:
 
 
 def common(
-    planes: tuple[str, ...] = ("head1",), has: dict[str, Any] | None = None, upgrades: bool = False, **changed: Any
+    planes: tuple[str, ...] = ("head1",),
+    has: dict[str, Any] | None = None,
+    upgrades: bool = False,
+    groups: tuple[str, ...] = ("kubernetes_nodes",),
+    **changed: Any,
 ) -> Plan:
     params = settings("kubernetes_common", **changed)
     params["has"] = {**params["has"], **(has or {})}
     return kubernetes_common.desired(
-        params, {}, {"control_planes": planes, "address": "10.0.0.1", "upgrades": upgrades}
+        params,
+        {},
+        {"host": "gpu1", "groups": groups, "control_planes": planes, "address": "10.0.0.1", "upgrades": upgrades},
     )
 
 
@@ -113,6 +119,7 @@ def test_settings_of_kubelet_are_a_file_of_their_own_and_those_of_the_operator_w
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
+        ({"groups": ("kubernetes_nodes", "slurm_nodes")}, ("two_schedulers", "gpu1")),
         ({"planes": ()}, ("no_control_plane", "kubernetes_control_planes")),
         ({"planes": ("a", "b"), "endpoint": "lb:6443"}, ("even_control_planes", "kubernetes_control_planes")),
         ({"planes": ("a", "b", "c")}, ("wrong_setting", "kubernetes_common_endpoint")),
