@@ -487,14 +487,17 @@ def _state_problems(
 
 def _not_moved(name: str, row: Mapping[str, Any]) -> Problem:
     before, after = row["elsewhere"], row["path"]
+    # Root may have no rights in a shared directory, and what the reconciler keeps there is root's alone.
+    slurms = f"runuser -u slurm -- find {before} -mindepth 1 -maxdepth 1 ! -name gpuops -exec cp -a -t {after} {{}} +"
+    roots = f"if [ -d {before}/gpuops ]; then cp -a {before}/gpuops {after}/; fi"
     return Problem(
         "state_elsewhere",
         name,
         f"slurmctld has its state in {before} on {name}; with {after} it would start without its jobs",
         f"slurmctld {'runs' if row['running'] else 'does not run'}, and {after} "
         f"{'has that state' if row['copied'] else 'does not have that state'}",
-        f"run on {name}: `sudo sh -c 'systemctl stop slurmctld && install -d -o slurm -g slurm -m 0700 {after} && "
-        f"runuser -u slurm -- cp -a {before}/. {after}/'`, and run it again; jobs continue meanwhile",
+        f"run on {name}: `sudo sh -c 'cd / && systemctl stop slurmctld && install -d -o slurm -g slurm -m 0700 {after} "
+        f"&& {slurms} && {roots}'`, and run it again; jobs continue meanwhile",
     )
 
 
