@@ -281,7 +281,9 @@ def test_make_boots_the_machines_and_takes_them_to_the_end() -> None:
 
     run_site = [f".venv/bin/gpuops {command} -i inventories/lab" for command in ("up", "status")]
     assert recipe("lab-node") == ["tools/setup", "tools/lab up", *run_site]
-    assert recipe("lab-down") == ["tools/setup", "tools/lab down", "rm -rf .cache/lab .cache/lab.json"]
+    assert recipe("lab-kubernetes")[:2] == ["tools/setup", ".venv/bin/python -m tests.site.kubernetes_lab"]
+    sites = "rm -rf .cache/lab .cache/lab.json .cache/lab-kubernetes"
+    assert recipe("lab-down") == ["tools/setup", "tools/lab down", sites]
     lab = recipe("lab")
     assert [line for line in lab if "gpuops" in line and not line.startswith("echo")] == [
         "test -d .cache/lab || .venv/bin/gpuops init .cache/lab --answers .cache/lab.json",
