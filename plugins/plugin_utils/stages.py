@@ -215,6 +215,10 @@ STAGES = (
         ),
         groups=("kubernetes_control_planes", "kubernetes_nodes"),
         loss="its part in Kubernetes, or pods",
+        needs=(
+            *("preflight", "driver", "cuda", "containers", "verify"),
+            *("agent", "users", "storage", "homes", "registry"),
+        ),
     ),
     Stage(
         name="portal",

@@ -290,8 +290,8 @@ def test_storage_that_is_refused_before_anything_was_changed_does_not_keep_drive
 def test_a_portal_that_is_refused_before_anything_was_changed_keeps_nothing_else_from_its_host():
     found = known(head="portal")
     found.stage_seconds.clear()
-    tags = "driver,cuda,containers,verify,agent,users,software,storage,homes,scheduler,slurm,registry,monitoring"
-    assert of(*shards.rest(found, "portal", "")) == [(f"{tags},backup,firewall", (), ())]
+    tags = "driver,cuda,containers,verify,agent,users,software,storage,homes,scheduler,slurm,registry,kubernetes"
+    assert of(*shards.rest(found, "portal", "")) == [(f"{tags},monitoring,backup,firewall", (), ())]
 
 
 def test_a_failed_host_goes_through_what_the_others_have_come_to_and_it_does_not_need():
