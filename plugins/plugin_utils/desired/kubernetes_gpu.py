@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import DRIVER, RESOURCE
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
@@ -22,7 +23,6 @@ CONFIG = "/etc/baremetal-gpu/kubernetes.json"
 UNIT = "baremetal-gpu-kubernetes.service"
 UNIT_PATH = f"/etc/systemd/system/{UNIT}"
 PACKAGES = ("python3-grpcio", "python3-protobuf")
-DRIVER = "gpu.baremetal-gpu"
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 
 
@@ -85,7 +85,7 @@ def _has_gpus(pod: Mapping[str, Any]) -> bool:
         return False
     containers = [*pod["spec"].get("containers", ()), *pod["spec"].get("initContainers", ())]
     limits = [(one.get("resources") or {}).get("limits") or {} for one in containers]
-    return bool(pod["spec"].get("resourceClaims")) or any("nvidia.com/gpu" in one for one in limits)
+    return bool(pod["spec"].get("resourceClaims")) or any(RESOURCE in one for one in limits)
 
 
 def _in_use(host: str, users: Sequence[str]) -> Problem:
