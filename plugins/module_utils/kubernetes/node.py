@@ -76,7 +76,7 @@ def problems(host: str, run: Run, now: float, root: str = "") -> list[Problem]:
             state = told.strip() or "not known"
             remedy = "see `sudo journalctl -u kubelet` there; once that is repaired, `sudo systemctl restart kubelet`"
             found.append(Problem("kubelet_down", host, f"its kubelet is {state}", state, remedy))
-    for path, content in _certificates(root):
+    for path, content in certificates(root):
         try:
             end = first_end(content)
         except NoCertificate as why:
@@ -103,7 +103,7 @@ def _renewal(path: str, is_over: bool) -> str:
     return "kubelet renews it by itself: see `sudo journalctl -u kubelet` there for why it does not"
 
 
-def _certificates(root: str) -> Iterable[tuple[str, bytes]]:
+def certificates(root: str) -> Iterable[tuple[str, bytes]]:
     """Files with certificates, by their paths on the host."""
     for path in _there(root, CERTIFICATES):
         yield path, files.read_bytes(root + path)[:_AT_MOST]
