@@ -31,7 +31,7 @@ ENDPOINT = "https://127.0.0.1:2379"
 LOCK, NAME = "/run/baremetal-gpu/etcd.lock", "baremetal-gpu-etcd"
 CTR = ["ctr", "--namespace=k8s.io"]
 # A snapshot has at most 8 GiB.
-CALL_S = 1800.0
+CALL_S, ANSWER_S = 1800.0, 20.0
 # What stays free.
 ROOM = 64 << 20
 CHUNK = 1 << 20
@@ -107,8 +107,13 @@ def save(path: str, run: Run, root: str = "") -> dict[str, Any]:
     directory = os.path.dirname(path)
     make_room(directory, f"{root}{found.data}/member/snap/db")
     login = [f"--cacert={root}{PKI}/ca.crt", f"--cert={root}{PKI}/server.crt", f"--key={root}{PKI}/server.key"]
-    words = ["etcdctl", f"--endpoints={ENDPOINT}", *login, "snapshot", "save", path]
-    status, _said, error = call(found.image, words, run, [f"{root}{PKI}"], [directory])
+    words = ["etcdctl", f"--endpoints={ENDPOINT}", *login]
+    # Without an end of its own the second waits for an etcd that is not there.
+    for limit, task in ((ANSWER_S, ["endpoint", "status"]), (CALL_S, ["snapshot", "save", path])):
+        limited = [*words, f"--command-timeout={limit:.0f}s", *task]
+        status, _said, error = call(found.image, limited, run, [f"{root}{PKI}"], [directory])
+        if status:
+            break
     if status:
         raise Refused(
             f"etcd gives no snapshot: {error}",

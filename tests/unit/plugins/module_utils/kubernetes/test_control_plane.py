@@ -72,8 +72,11 @@ def test_a_snapshot_that_is_damaged_is_told(running: Host) -> None:
             etcd.verify(str(path), "image", running.run)
 
 
-def test_without_etcd_the_earlier_snapshots_stay_and_nothing_else(running: Host) -> None:
+def test_without_etcd_the_earlier_snapshots_stay_and_nothing_else(
+    running: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = snapshot(running)
+    monkeypatch.setattr(etcd, "ANSWER_S", 1.0)
     running.stop()
     with pytest.raises(Refused) as caught:
         snapshot(running, NOW + HOUR)
