@@ -20,13 +20,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.containers import (
-    COMMAND_S,
     CRICTL,
     PROGRAMS,
+    await_restart,
     call,
     containers,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl import ADMIN
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.node import certificates
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.certificate import NoCertificate, first_end
 
@@ -42,7 +41,7 @@ RENEWED = (
 )
 # Certificates are new, and the programs have not been started again yet.
 RESTART = "/var/lib/baremetal-gpu/kubernetes-restart"
-DAY_S, START_S, POLL_S = 86400.0, 300.0, 2.0
+DAY_S = 86400.0
 _DATA = re.compile(r"^\s*client-(certificate|key)-data: *([A-Za-z0-9+/=]+) *$", re.MULTILINE)
 
 
@@ -85,21 +84,7 @@ class Renewal:
         before = containers(self.run, name)
         if before:
             call(self.run, [*CRICTL, "stop", "--timeout=30", *before])
-        # One that kubelet does not start again now is found by who looks at the node.
-        for _time in range(int(START_S / POLL_S)):
-            if set(containers(self.run, name)) - set(before) and (name != "kube-apiserver" or self._is_ready()):
-                return
-            self.wait(POLL_S)
-        raise CallFailed(
-            f"{name} does not start again within {START_S:.0f} s",
-            f"see `sudo crictl ps -a --name {name}` and `sudo journalctl -u kubelet`",
-            code="not_started",
-            subject=name,
-        )
-
-    def _is_ready(self) -> bool:
-        words = ["kubectl", f"--kubeconfig={ADMIN}", "--request-timeout=5s", "get", "--raw=/readyz"]
-        return self.run(words, None, COMMAND_S)[0] == 0
+        await_restart(self.run, name, before, self.wait)
 
     def client_is_due(self, path: str, now: float) -> bool:
         """Whether a client's certificate, with its key in one file, is not there or ends soon."""

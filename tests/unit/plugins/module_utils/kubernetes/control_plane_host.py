@@ -7,7 +7,9 @@ What runs containers is a stand-in, which lets a program see what is mounted and
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -46,7 +48,9 @@ certificateValidityPeriod: 480h0m0s
 
 
 class Host:
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """:ivar pki: a directory in which the files of /etc/kubernetes are kept, since they take a while."""
+
+    def __init__(self, root: Path, pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         try:
             self.programs = {name: program("etcd", name) for name in ("etcd", "etcdctl", "etcdutl")}
             self.programs["kubeadm"] = program("kubernetes", "kubeadm")
@@ -54,18 +58,21 @@ class Host:
             pytest.skip(str(why))
         self.root, self.calls = root, list[list[str]]()
         self.manifests = root / "etc/kubernetes/manifests"
+        if pki.exists():
+            shutil.copytree(pki, root / "etc/kubernetes")
         self.manifests.mkdir(parents=True)
         for name in PROGRAMS:
             (self.manifests / f"{name}.yaml").write_text(f"{name}\n")
         (self.manifests / "etcd.yaml").write_text(MANIFEST.format(data=DATA, peer=PEER, name=NAME))
         (root / "cluster.yaml").write_text(CLUSTER)
-        for phase in ("certs", "kubeconfig"):
-            assert self.kubeadm("init", "phase", phase, "all", "--config=/cluster.yaml")[0] == 0
+        if not pki.exists():
+            for phase in ("certs", "kubeconfig"):
+                assert self.kubeadm("init", "phase", phase, "all", "--config=/cluster.yaml")[0] == 0
+            shutil.copytree(root / "etc/kubernetes", pki, ignore=shutil.ignore_patterns("manifests"))
         self.started = dict.fromkeys(PROGRAMS, 0)
         self.is_kubelet_up = True
-        self.endpoint = f"https://127.0.0.1:{free_port()}"
+        self.endpoint, self.patch = "", monkeypatch
         self.process: subprocess.Popen[bytes] | None = None
-        monkeypatch.setattr(etcd, "ENDPOINT", self.endpoint)
         monkeypatch.setattr(etcd, "LOCK", str(root / "run/etcd.lock"))
 
     @property
@@ -73,7 +80,15 @@ class Host:
         return self.root / DATA[1:]
 
     def kubeadm(self, *words: str) -> tuple[int, str, str]:
-        return self._real("kubeadm", [f"--rootfs={self.root}", *words])
+        """Of this root; a file that it is given is brought there."""
+        given = []
+        for word in words:
+            name, _is, path = word.partition("=")
+            if name == "--config" and Path(path).exists():
+                shutil.copy(path, self.root / "given.yaml")
+                word = "--config=/given.yaml"
+            given.append(word)
+        return self._real("kubeadm", [f"--rootfs={self.root}", *given])
 
     def _real(self, name: str, words: list[str]) -> tuple[int, str, str]:
         done = subprocess.run([self.programs[name], *words], capture_output=True, text=True, check=False)
@@ -89,8 +104,11 @@ class Host:
             return 0, "ok", ""
         if argv[0] == "crictl" and "ps" in argv:
             name = argv[-1].removeprefix("--name=^").removesuffix("$")
-            is_up = (self.manifests / f"{name}.yaml").exists() or not self.is_kubelet_up
-            return 0, f"{name}-{self.started[name]}\n" if is_up else "", ""
+            manifest = self.manifests / f"{name}.yaml"
+            # Another container with each manifest.
+            number = zlib.crc32(manifest.read_bytes()) if manifest.exists() else 0
+            is_up = manifest.exists() or not self.is_kubelet_up
+            return 0, f"{name}-{number}{self.started[name]}\n" if is_up else "", ""
         if argv[0] == "crictl" and "stop" in argv:
             for name in [one.rpartition("-")[0] for one in argv if one.rpartition("-")[0] in PROGRAMS]:
                 self.started[name] += 1
@@ -120,6 +138,18 @@ class Host:
     # etcd -----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        """On ports that nothing else has taken meanwhile."""
+        while self.process is None:
+            self.endpoint = f"https://127.0.0.1:{free_port()}"
+            self.patch.setattr(etcd, "ENDPOINT", self.endpoint)
+            process = self._started()
+            until(lambda process=process: process.poll() is not None or self.etcdctl("endpoint", "health")[0] == 0)
+            if process.poll() is None:
+                self.process = process
+            else:
+                assert "address already in use" in (self.root / "log").read_text()
+
+    def _started(self) -> subprocess.Popen[bytes]:
         pki, peer = self.root / "etc/kubernetes/pki/etcd", f"http://127.0.0.1:{free_port()}"
         words = [self.programs["etcd"], f"--data-dir={self.data}", "--unsafe-no-fsync", f"--name={NAME}"]
         words += [f"--listen-client-urls={self.endpoint}", f"--advertise-client-urls={self.endpoint}"]
@@ -127,8 +157,7 @@ class Host:
         words += [f"--initial-cluster={NAME}={PEER}", "--client-cert-auth", f"--trusted-ca-file={pki}/ca.crt"]
         words += [f"--cert-file={pki}/server.crt", f"--key-file={pki}/server.key"]
         with (self.root / "log").open("ab") as log:
-            self.process = subprocess.Popen(words, stdout=log, stderr=log)
-        until(lambda: self.etcdctl("endpoint", "health")[0] == 0)
+            return subprocess.Popen(words, stdout=log, stderr=log)
 
     def stop(self) -> None:
         if self.process is not None:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
 import stat
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,23 +16,33 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup import etcd
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, etcd, make
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup.etcd import Member
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import SNAPSHOT, Part
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import control_plane, encryption
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import control_plane, encryption, settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.containers import PROGRAMS
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.etcd_restore import Restore
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.etcd_restore import Restore, unpack
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.membership import Membership
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.node import certificates
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.renewal import RENEWED, RESTART, Renewal
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.certificate import first_end
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.kubernetes_control_plane import audit_policy
+from tests.local_kubernetes import LocalKubernetes
 from tests.unit.plugins.module_utils.kubernetes.control_plane_host import NAME, Host, files
 
 NOW, HOUR = 1_800_000_000.0, 3600.0
 CLIENT = "/etc/baremetal-gpu/reconciler-kubernetes.pem"
 
 
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pki") / "kubernetes"
+
+
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    made = Host(tmp_path / "root", monkeypatch)
+def host(tmp_path: Path, pki: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    made = Host(tmp_path / "root", pki, monkeypatch)
     yield made
     made.stop()
 
@@ -41,13 +53,13 @@ def running(host: Host) -> Host:
     return host
 
 
-def settings(host: Host, **changed: Any) -> dict[str, Any]:
-    given = {"host": NAME, "path": str(host.root / "snapshots"), "keep": 3, "days": 30, "clients": {CLIENT: "someone"}}
-    return {**given, **changed}
+def given(host: Host, **changed: Any) -> dict[str, Any]:
+    found = {"host": NAME, "path": str(host.root / "snapshots"), "keep": 3, "days": 30, "clients": {CLIENT: "someone"}}
+    return {**found, **changed}
 
 
 def snapshot(host: Host, now: float = NOW, **changed: Any) -> Path:
-    (line,) = control_plane.snapshot(settings(host, **changed), host.run, now, str(host.root))
+    (line,) = control_plane.snapshot(given(host, **changed), host.run, now, str(host.root))
     return Path(line.partition(":")[0])
 
 
@@ -66,7 +78,7 @@ def test_snapshots_are_whole_for_root_alone_and_the_last_ones_stay(running: Host
 def test_a_snapshot_that_is_damaged_is_told(running: Host) -> None:
     path = snapshot(running)
     whole = path.read_bytes()
-    for content in (whole[:-600], whole[:40_000] + bytes([whole[40_000] ^ 1]) + whole[40_001:], b""):
+    for content in (whole[:-600], whole[:20_000] + bytes([whole[20_000] ^ 1]) + whole[20_001:], b""):
         path.write_bytes(content)
         with pytest.raises(Refused, match="is not a whole snapshot"):
             etcd.verify(str(path), "image", running.run)
@@ -208,6 +220,101 @@ def test_who_names_no_snapshot_is_told_which_there_are(running: Host) -> None:
     assert caught.value.problem.remedy == f"give -e kubernetes_control_plane_snapshot={path}"
 
 
+# A bare machine ----------------------------------------------------------------------------------------------------
+
+INIT = {
+    "apiVersion": "kubeadm.k8s.io/v1beta4",
+    "kind": "InitConfiguration",
+    "localAPIEndpoint": {"advertiseAddress": "10.0.0.9"},
+    "nodeRegistration": {"name": "head9"},
+}
+
+
+def config(**server: str) -> str:
+    cluster = {
+        "apiVersion": INIT["apiVersion"],
+        "kind": "ClusterConfiguration",
+        "kubernetesVersion": "v1.36.3",
+        "apiServer": {"extraArgs": [{"name": name, "value": value} for name, value in server.items()]},
+    }
+    return "---\n".join(f"{json.dumps(one)}\n" for one in (INIT, cluster))
+
+
+def test_an_archive_has_a_snapshot_and_not_one_that_waits(running: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, copy = running.root / "snapshot.db", running.root / "host.tar.gz"
+    waiting.write_text("of another backup")
+    ca = running.root / "etc/kubernetes/pki/ca.key"
+    member = etcd.member(str(running.root))
+    monkeypatch.setattr(make, "SNAPSHOT", str(waiting))
+    monkeypatch.setattr(etcd, "member", lambda _root="": member)
+    monkeypatch.setattr(etcd, "PKI", f"{running.root}{etcd.PKI}")
+    part = Part("kubernetes", (str(ca), str(waiting)), saved_by="etcd")
+    manifest = make.make(str(copy), NAME, [part], running.run, NOW)
+    rows = {row.path: row for row in manifest.parts[0].rows}
+    assert set(rows) == {str(ca), str(waiting)}
+    members = running.root / "members"
+    members.mkdir()
+    archive.read(str(copy), str(members))
+    assert etcd.verify(str(members / str(rows[str(waiting)].member)), "image", running.run)["totalKey"] == 0
+    # One that does not answer is not left out silently.
+    running.stop()
+    monkeypatch.setattr(etcd, "ANSWER_S", 1.0)
+    with pytest.raises(Refused, match="gives no snapshot"):
+        make.make(str(copy), NAME, [part], running.run, NOW)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_bare_machine_becomes_the_control_plane_that_was_lost(running: Host, is_cut: bool) -> None:
+    running.etcdctl("put", "kept", "1")
+    path = snapshot(running)
+    running.stop()
+    shutil.rmtree(running.data)
+    shutil.rmtree(running.manifests)
+    (running.root / "etc/kubernetes/kubelet.conf").unlink()
+    waits = running.root / SNAPSHOT[1:]
+    waits.parent.mkdir(parents=True)
+    path.rename(waits)
+    inits: list[str] = []
+
+    def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        if argv[:2] != ["kubeadm", "init"]:
+            return running.run(argv, stdin, timeout)
+        inits.append(" ".join(argv))
+        if is_cut and len(inits) == 1:
+            raise KeyboardInterrupt
+        (running.root / "etc/kubernetes/kubelet.conf").touch()
+        return 0, "", ""
+
+    member = Membership(run, "init", "10.0.0.9:6443", root=running.root, answers=lambda _server: False)
+    assert member.is_due()
+    if is_cut:
+        with pytest.raises(KeyboardInterrupt):
+            member.perform(config(), 9.0)
+    member.perform(config(), 9.0)
+    # kubeadm does not refuse the data.
+    assert "DirAvailable--var-lib-etcd" in inits[-1]
+    assert [argv[2] for argv in running.calls if argv[0] == "crictl" and "pull" in argv] == ["pull"]
+    assert files(waits.parent) == ["snapshot.db.restored"]
+    assert not member.is_due()
+    running.start()
+    assert running.keys() == ["kept"]
+
+
+# Other settings ----------------------------------------------------------------------------------------------------
+
+
+def test_other_settings_come_by_kubeadm_and_what_was_there_is_kept(host: Host) -> None:
+    root, kept = str(host.root), host.root / "var/lib/baremetal-gpu/manifests"
+    assert settings.change(config(), host.run, root, lambda _seconds: None) == list(PROGRAMS[1:])
+    assert sorted(one.read_text() for one in kept.iterdir()) == sorted(f"{name}\n" for name in PROGRAMS[1:])
+    etcd_before = (host.manifests / "etcd.yaml").read_text()
+    # The second of the two gets an argument; the others are not started anew.
+    assert settings.change(config(v="3"), host.run, root, lambda _seconds: None) == ["kube-apiserver"]
+    assert "--v=3" in (host.manifests / "kube-apiserver.yaml").read_text()
+    assert settings.change(config(v="3"), host.run, root, lambda _seconds: None) == []
+    assert (host.manifests / "etcd.yaml").read_text() == etcd_before
+
+
 def test_a_manifest_of_others_is_not_guessed_at(host: Host) -> None:
     (host.manifests / "etcd.yaml").write_text("kind: Pod\n")
     with pytest.raises(Refused) as caught:
@@ -225,13 +332,13 @@ def ends(host: Host) -> dict[str, float]:
 def test_certificates_are_renewed_before_they_end_and_the_programs_start_again(host: Host) -> None:
     before, now = ends(host), time.time()
     assert set(before) == set(RENEWED)
-    assert control_plane.renew(settings(host, days=10), host.run, now, str(host.root)) == []
+    assert control_plane.renew(given(host, days=10), host.run, now, str(host.root)) == []
     assert ends(host) == before
-    done = control_plane.renew(settings(host, days=30), host.run, now, str(host.root))
+    done = control_plane.renew(given(host, days=30), host.run, now, str(host.root))
     assert {line.partition(":")[0] for line in done} == set(RENEWED)
     assert min(ends(host).values()) > now + 300 * 86400
     assert host.started == dict.fromkeys(PROGRAMS, 1)
-    assert control_plane.renew(settings(host), host.run, now, str(host.root)) == []
+    assert control_plane.renew(given(host), host.run, now, str(host.root)) == []
 
 
 def test_a_renewal_that_was_cut_starts_the_programs_in_the_next_one(host: Host) -> None:
@@ -258,7 +365,7 @@ def test_a_program_that_does_not_start_again_is_told(host: Host) -> None:
 def test_the_certificate_of_a_client_is_kept_for_root_alone(host: Host) -> None:
     renewal, now = Renewal(host.run, 30, str(host.root)), time.time()
     # One that is not there is made by its role.
-    control_plane.renew(settings(host), host.run, now, str(host.root))
+    control_plane.renew(given(host), host.run, now, str(host.root))
     path = host.root / CLIENT[1:]
     assert not path.exists()
     assert renewal.client_is_due(CLIENT, now)
@@ -267,7 +374,7 @@ def test_the_certificate_of_a_client_is_kept_for_root_alone(host: Host) -> None:
     assert "PRIVATE KEY" in path.read_text()
     assert not renewal.client_is_due(CLIENT, now)
     later = now + 340 * 86400
-    assert f"{CLIENT}: renewed" in control_plane.renew(settings(host), host.run, later, str(host.root))
+    assert f"{CLIENT}: renewed" in control_plane.renew(given(host), host.run, later, str(host.root))
 
 
 # The key of Secrets ------------------------------------------------------------------------------------------------
@@ -302,3 +409,47 @@ def test_a_lost_key_is_not_replaced_by_another(tmp_path: Path) -> None:
     with pytest.raises(Refused) as caught:
         encryption.wanted("", str(tmp_path))
     assert caught.value.problem.code == "key_lost"
+
+
+@pytest.mark.slow
+def test_what_a_secret_says_is_neither_in_etcd_nor_in_the_log_and_comes_back(host: Host, tmp_path: Path) -> None:
+    """With a real API server."""
+    value, shown = "c2VjcmV0LW9mLWFsaWNl", "shown-of-alice"
+    key, policy, log = (tmp_path / name for name in ("encryption.json", "policy.json", "audit.log"))
+    key.write_text(encryption.new())
+    policy.write_text(json.dumps(audit_policy()))
+    flags = {
+        "encryption_provider_config": str(key),
+        "encryption_provider_config_automatic_reload": "true",
+        "audit_policy_file": str(policy),
+        "audit_log_path": str(log),
+    }
+    secrets, path = "/api/v1/namespaces/default/secrets", tmp_path / "snapshot.db"
+    server = LocalKubernetes(**flags)
+    try:
+        server.put(f"{secrets}/s", {"data": {"password": value}})
+        server.put("/api/v1/namespaces/default/configmaps/c", {"data": {"text": shown}})
+        words = [host.programs["etcdctl"], f"--endpoints={server.etcd}", "snapshot", "save", str(path)]
+        subprocess.run(words, check=True, capture_output=True)
+        server.admin.delete(f"{secrets}/s")
+        log_text = log.read_text()
+    finally:
+        server.close()
+    plain = base64.b64decode(value)
+    content = path.read_bytes()
+    assert (shown.encode() in content, plain in content, value.encode() in content) == (True, False, False)
+    assert '"resource":"secrets"' in log_text
+    assert not any(text in log_text for text in (value, plain.decode()))
+    data = tmp_path / "data"
+    unpack(
+        host.run,
+        Member("default", "http://localhost:2380", str(data), "image"),
+        str(path),
+        ["default=http://localhost:2380"],
+        "t",
+    )
+    server = LocalKubernetes(data=data, **flags)
+    try:
+        assert server.admin.get(f"{secrets}/s")["data"] == {"password": value}
+    finally:
+        server.close()
