@@ -42,7 +42,7 @@ _FILE = object_of(
     }
 )
 
-# kubeadm renews those of a control plane with an upgrade, and kubelet its own in time; both are of a year.
+# A timer renews those of a control plane earlier, and kubelet its own; both are of a year.
 ENDS_SOON_S = 20 * 86400.0
 CERTIFICATES = ("/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/var/lib/kubelet/pki/*-current.pem")
 # Files with a client's certificate in them.
@@ -95,8 +95,8 @@ def _renewal(path: str, is_over: bool) -> str:
         return "it signs all others: follow 'Manual rotation of CA certificates' of Kubernetes' documentation"
     if not path.startswith(KUBELET):
         return (
-            "`sudo kubeadm certs renew all` there, then restart the containers of the control plane or reboot it; "
-            "`sudo kubeadm certs check-expiration` shows the new ends"
+            "`sudo systemctl start baremetal-gpu-kubernetes-renew` there, which renews it and starts the control plane "
+            "again; its journal says why it did not in time"
         )
     if is_over:
         return f"kubelet cannot renew it any more: `sudo rm {path}` there, then `gpuops up --tags kubernetes`"

@@ -424,7 +424,8 @@ def test_what_a_secret_says_is_neither_in_etcd_nor_in_the_log_and_comes_back(hos
         "audit_policy_file": str(policy),
         "audit_log_path": str(log),
     }
-    secrets, path = "/api/v1/namespaces/default/secrets", tmp_path / "snapshot.db"
+    secrets, path = "/api/v1/namespaces/default/secrets", tmp_path / "snapshots" / "1.db"
+    path.parent.mkdir()
     server = LocalKubernetes(**flags)
     try:
         server.put(f"{secrets}/s", {"data": {"password": value}})
