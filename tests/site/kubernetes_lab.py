@@ -24,6 +24,7 @@ from tests.repositories.apt import Key
 from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, ssh
 
 HEAD, GPU, OTHER = "kcp1", "kgpu1", "kgpu2"
+SHELL = f"{HEAD}:5000/kubernetes/shell:1"
 MACHINES = {HEAD: "no-gpu", GPU: "a100-sxm4-40gb-x2", OTHER: "t4-x1"}
 VERSION = "1.36.3"
 GROUPS = {
@@ -74,11 +75,13 @@ class Cluster:
     """The site: its inventory and variables, and what its hosts take packages and images from.
 
     :ivar base: where all of it is kept.
+    :ivar is_made: whether a run for the whole site has succeeded.
     """
 
     def __init__(self, base: Path) -> None:
         self.base, self.served = base, base / "served"
         self.groups, self.values = base / "groups.yml", base / "variables.yml"
+        self.is_made = False
 
     def publish(self) -> None:
         """Make the vendors' repositories and the images, once."""
@@ -141,6 +144,7 @@ class Cluster:
     def converge(self, playbook: str, options: str = "", **variables: Any) -> Play:
         play = self.run(playbook, options, **variables)
         assert play.rc == 0, play.tail()
+        self.is_made |= playbook == "site.yml"
         return play
 
 

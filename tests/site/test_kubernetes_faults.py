@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A hundred faults of the GPUs of a Kubernetes node under a load of pods, with daemons killed in between: no pod that
+has a well GPU is lost, and none is given one that is withheld.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.site.kubernetes_faults import KILLED, Faults
+from tests.site.kubernetes_lab import GPU, SHELL, Cluster, node
+from tests.site.plays import until
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
+
+# GPUOPS_FAULTS is for who cannot wait.
+FAULTS = int(os.environ.get("GPUOPS_FAULTS", "100"))
+
+
+def test_no_pod_is_lost_and_none_gets_a_withheld_gpu(kubernetes: Cluster) -> None:
+    faults = Faults(SHELL)
+    faults.begin()
+    try:
+        faults.many(FAULTS, kill_every=4)
+    finally:
+        outcome = faults.end()
+        print(faults.told(outcome))
+    assert (outcome.lost, outcome.on_withheld, outcome.reopened) == ([], [], [])
+    assert len(faults.faults) == FAULTS
+    assert {one.killed for one in faults.faults} >= {what for _machine, what, _how in KILLED[: FAULTS // 4]}
+    assert outcome.pods > FAULTS / 2
+
+
+def test_afterwards_the_node_has_all_its_gpus(kubernetes: Cluster) -> None:
+    until(lambda: node(GPU)["status"]["allocatable"]["nvidia.com/gpu"] == "2", 60, lambda: node(GPU)["status"])
+    assert "unschedulable" not in node(GPU)["spec"]
+    assert not node(GPU)["metadata"]["annotations"].get("baremetal-gpu/held", "{}").strip("{}")
