@@ -232,7 +232,7 @@ class Faults:
             for what, is_kill in (("without a kill", False), ("with one", True))
         }
         texts = [
-            f"{len(row)} faults {what}: closed after {statistics.median(row):.3f} s (median), {max(row):.3f} s (maximum)"
+            f"{len(row)} faults {what}: closed after {statistics.median(row):.3f} s (median), {max(row):.3f} s at most"
             for what, row in times.items()
             if row
         ]
