@@ -26,7 +26,7 @@ from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, ssh
 HEAD, GPU, OTHER = "kcp1", "kgpu1", "kgpu2"
 SHELL = f"{HEAD}:5000/kubernetes/shell:1"
 MACHINES = {HEAD: "no-gpu", GPU: "a100-sxm4-40gb-x2", OTHER: "t4-x1"}
-VERSION = "1.36.3"
+VERSION, NEXT = "1.36.3", "1.37.2"
 GROUPS = {
     "kubernetes_control_planes": [HEAD],
     "kubernetes_nodes": [GPU, OTHER],
@@ -83,37 +83,48 @@ class Cluster:
         self.groups, self.values = base / "groups.yml", base / "variables.yml"
         self.is_made = False
 
-    def publish(self) -> None:
-        """Make the vendors' repositories and the images, once."""
-        if not self.served.exists():
+    def publish(self, version: str = VERSION) -> None:
+        """Make the vendors' repositories and the images of a version, once."""
+        if not (self.served / version).exists():
             key, part = Key(self.base), self.base / "served.part"
-            kubernetes.publish(part, [VERSION], key)
-            _shell(part / "images" / VERSION / "shell")
+            kubernetes.publish(part, [version], key)
+            _shell(part / "images" / version / "shell")
             (part / KEY).write_bytes(key.public)
             key.close()
-            part.rename(self.served)
+            self.served.mkdir(exist_ok=True)
+            part.rename(self.served / version)
 
     def describe(self) -> None:
         """Write the inventory and the variables of the site."""
         self.groups.write_text(json.dumps({name: {"hosts": dict.fromkeys(rows)} for name, rows in GROUPS.items()}))
         self.values.write_text(json.dumps(self.variables, indent=2))
 
+    def of_version(self, version: str) -> dict[str, Any]:
+        """The variables that say which Kubernetes there is to be."""
+        url, key = self._origin(version)
+        return {
+            "kubernetes_common_version": version,
+            "kubernetes_common_repo_url": f"{url}/kubernetes/v{version.rpartition('.')[0]}/deb",
+            **{f"kubernetes_common_repo_{name}": value for name, value in key.items()},
+        }
+
+    def _origin(self, version: str) -> tuple[str, dict[str, str]]:
+        url = f"http://{Lab().gateway}:{PORT}/{version}"
+        sha256 = hashlib.sha256((self.served / version / KEY).read_bytes()).hexdigest()
+        return url, {"key_url": f"{url}/{KEY}", "key_sha256": sha256}
+
     @property
     def variables(self) -> dict[str, Any]:
-        sha256 = hashlib.sha256((self.served / KEY).read_bytes()).hexdigest()
-        url = f"http://{Lab().gateway}:{PORT}"
-        of_key = {"key_url": f"{url}/{KEY}", "key_sha256": sha256}
+        url, key = self._origin(VERSION)
         return {
             **SPECIAL,
+            **self.of_version(VERSION),
             "container_runtime_engine": "containerd",
-            "kubernetes_common_version": VERSION,
             "kubernetes_common_image_repository": f"{HEAD}:5000/kubernetes",
-            "kubernetes_common_repo_url": f"{url}/kubernetes/v{VERSION.rpartition('.')[0]}/deb",
-            **{f"kubernetes_common_repo_{name}": value for name, value in of_key.items()},
             "container_runtime_docker_repo_url": f"{url}/docker",
             "container_runtime_docker_repo_suites": ["/"],
             "container_runtime_docker_repo_components": [],
-            **{f"container_runtime_docker_repo_{name}": value for name, value in of_key.items()},
+            **{f"container_runtime_docker_repo_{name}": value for name, value in key.items()},
             "registry_tls_path": str(self.base / "tls"),
             "registry_passwords_path": str(self.base / "passwords"),
             "registry_public": ["kubernetes"],
@@ -127,11 +138,11 @@ class Cluster:
             yield
             server.shutdown()
 
-    def push(self) -> None:
+    def push(self, version: str = VERSION) -> None:
         """Push the images to the site's registry, by its address: only the machines know its name."""
         password = (self.base / "passwords" / "operator").read_text().strip()
         registry = Registry(f"{Lab().get(HEAD).address}:5000", self.base / "tls" / AUTHORITY, "operator", password)
-        kubernetes.push(self.served / "images" / VERSION, registry)
+        kubernetes.push(self.served / version / "images" / version, registry)
 
     def run(self, playbook: str, options: str = "", **variables: Any) -> Play:
         return run_playbook(
