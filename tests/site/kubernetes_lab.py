@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -75,12 +75,12 @@ class Cluster:
     """The site: its inventory and variables, and what its hosts take packages and images from.
 
     :ivar base: where all of it is kept.
+    :ivar inventory: of its hosts, with the variables, for ansible-playbook and gpuops.
     :ivar is_made: whether a run for the whole site has succeeded.
     """
 
     def __init__(self, base: Path) -> None:
-        self.base, self.served = base, base / "served"
-        self.groups, self.values = base / "groups.yml", base / "variables.yml"
+        self.base, self.served, self.inventory = base, base / "served", base / "inventory"
         self.is_made = False
 
     def publish(self, version: str = VERSION) -> None:
@@ -95,9 +95,16 @@ class Cluster:
             part.rename(self.served / version)
 
     def describe(self) -> None:
-        """Write the inventory and the variables of the site."""
-        self.groups.write_text(json.dumps({name: {"hosts": dict.fromkeys(rows)} for name, rows in GROUPS.items()}))
-        self.values.write_text(json.dumps(self.variables, indent=2))
+        """Write the inventory, the lab's own and what makes its machines this site."""
+        values = self.inventory / "group_vars"
+        values.mkdir(parents=True, exist_ok=True)
+        for path in ("hosts.py", "group_vars/gpu_cluster.yml"):
+            link = self.inventory / path
+            link.unlink(missing_ok=True)
+            link.symlink_to(INVENTORY / path)
+        groups = {name: {"hosts": dict.fromkeys(rows)} for name, rows in GROUPS.items()}
+        (self.inventory / "groups.yml").write_text(json.dumps(groups))
+        (values / "all.json").write_text(json.dumps(self.variables, indent=2))
 
     def of_version(self, version: str) -> dict[str, Any]:
         """The variables that say which Kubernetes there is to be."""
@@ -144,12 +151,12 @@ class Cluster:
         registry = Registry(f"{Lab().get(HEAD).address}:5000", self.base / "tls" / AUTHORITY, "operator", password)
         kubernetes.push(self.served / version / "images" / version, registry)
 
-    def run(self, playbook: str, options: str = "", **variables: Any) -> Play:
+    def run(self, playbook: str, options: str = "", *, hosts: Iterable[str] = MACHINES, **variables: Any) -> Play:
         return run_playbook(
             playbook,
-            limit=",".join(MACHINES),
-            extra_vars={**self.variables, **variables},
-            options=f"-i {INVENTORY} -i {self.groups} {options}",
+            limit=",".join(hosts),
+            extra_vars=variables,
+            options=f"-i {self.inventory} {options}",
         )
 
     def converge(self, playbook: str, options: str = "", **variables: Any) -> Play:
@@ -165,17 +172,22 @@ def cluster(base: Path) -> Iterator[Cluster]:
     made = Cluster(base)
     base.mkdir(exist_ok=True)
     lab("up", *(word for name, gpus in MACHINES.items() for word in ("--machine", f"{name}:trixie:{gpus}")))
-    # The proxy of the lab's machines serves no such port.
-    direct = f'Acquire::http::Proxy::{Lab().gateway} "DIRECT";\n'
     for name in MACHINES:
-        ssh(name, "sudo tee /etc/tmpfiles.d/kmsg.conf && sudo systemd-tmpfiles --create kmsg.conf", given=KMSG)
-        ssh(name, "sudo tee /etc/apt/apt.conf.d/90mirror", given=direct)
+        prepare(name)
     made.publish()
     made.describe()
     with made.serving():
         made.converge("registry.yml")
         made.push()
         yield made
+
+
+def prepare(machine: str) -> None:
+    """What a bare machine of the lab lacks for Kubernetes."""
+    ssh(machine, "sudo tee /etc/tmpfiles.d/kmsg.conf && sudo systemd-tmpfiles --create kmsg.conf", given=KMSG)
+    # The proxy of the lab's machines serves no such port.
+    direct = f'Acquire::http::Proxy::{Lab().gateway} "DIRECT";\n'
+    ssh(machine, "sudo tee /etc/apt/apt.conf.d/90mirror", given=direct)
 
 
 def _shell(directory: Path) -> None:
@@ -201,12 +213,13 @@ def node(name: str) -> Mapping[str, Any]:
 def main() -> None:
     """The cluster, left running: `make lab-kubernetes`."""
     with cluster(LEFT_RUNNING) as made:
-        words = ("-i", INVENTORY, "-i", made.groups, "-e", f"@{made.values}", "--limit", ",".join(MACHINES))
+        words = ("-i", made.inventory, "--limit", ",".join(MACHINES))
         playbook = Path(sys.executable).with_name("ansible-playbook")
         done = subprocess.run([playbook, *words, ROOT / "playbooks" / "site.yml"], check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
     print(kubectl("get nodes -o wide"))
+    print(f"Try: .venv/bin/gpuops status -i {made.inventory}")
 
 
 if __name__ == "__main__":
