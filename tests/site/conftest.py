@@ -29,7 +29,7 @@ def bare_portal(tmp_path_factory: pytest.TempPathFactory) -> Portal:
 def bare_kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Machines that can become a cluster of Kubernetes; the files of its tests share them."""
     kept = os.environ.get("GPUOPS_KEEP_LAB")
-    with cluster(LEFT_RUNNING if kept else tmp_path_factory.mktemp("kubernetes")) as made:
+    with cluster(Cluster(LEFT_RUNNING if kept else tmp_path_factory.mktemp("kubernetes"))) as made:
         yield made
     if not kept:
         lab("down", *(word for name in MACHINES for word in ("--machine", name)))

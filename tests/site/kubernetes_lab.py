@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -74,12 +74,21 @@ class _Quiet(SimpleHTTPRequestHandler):
 class Cluster:
     """The site: its inventory and variables, and what its hosts take packages and images from.
 
+    :param groups: of the inventory.
+    :param more: further variables.
     :ivar base: where all of it is kept.
     :ivar inventory: of its hosts, with the variables, for ansible-playbook and gpuops.
     :ivar is_made: whether a run for the whole site has succeeded.
     """
 
-    def __init__(self, base: Path) -> None:
+    def __init__(
+        self,
+        base: Path,
+        machines: Mapping[str, str] = MACHINES,
+        groups: Mapping[str, Sequence[str]] = GROUPS,
+        **more: Any,
+    ) -> None:
+        self.machines, self.site_groups, self.more = machines, groups, more
         self.base, self.served, self.inventory = base, base / "served", base / "inventory"
         self.is_made = False
 
@@ -102,7 +111,7 @@ class Cluster:
             link = self.inventory / path
             link.unlink(missing_ok=True)
             link.symlink_to(INVENTORY / path)
-        groups = {name: {"hosts": dict.fromkeys(rows)} for name, rows in GROUPS.items()}
+        groups = {name: {"hosts": dict.fromkeys(rows)} for name, rows in self.site_groups.items()}
         (self.inventory / "groups.yml").write_text(json.dumps(groups))
         (values / "all.json").write_text(json.dumps(self.variables, indent=2))
 
@@ -135,6 +144,7 @@ class Cluster:
             "registry_tls_path": str(self.base / "tls"),
             "registry_passwords_path": str(self.base / "passwords"),
             "registry_public": ["kubernetes"],
+            **self.more,
         }
 
     @contextmanager
@@ -151,10 +161,10 @@ class Cluster:
         registry = Registry(f"{Lab().get(HEAD).address}:5000", self.base / "tls" / AUTHORITY, "operator", password)
         kubernetes.push(self.served / version / "images" / version, registry)
 
-    def run(self, playbook: str, options: str = "", *, hosts: Iterable[str] = MACHINES, **variables: Any) -> Play:
+    def run(self, playbook: str, options: str = "", *, hosts: Iterable[str] = (), **variables: Any) -> Play:
         return run_playbook(
             playbook,
-            limit=",".join(hosts),
+            limit=",".join(hosts or self.machines),
             extra_vars=variables,
             options=f"-i {self.inventory} {options}",
         )
@@ -167,12 +177,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster(base: Path) -> Iterator[Cluster]:
+def cluster(made: Cluster) -> Iterator[Cluster]:
     """Machines with nothing but Debian, and beside them repositories and a registry with all that a cluster needs."""
-    made = Cluster(base)
-    base.mkdir(exist_ok=True)
-    lab("up", *(word for name, gpus in MACHINES.items() for word in ("--machine", f"{name}:trixie:{gpus}")))
-    for name in MACHINES:
+    made.base.mkdir(exist_ok=True)
+    lab("up", *(word for name, gpus in made.machines.items() for word in ("--machine", f"{name}:trixie:{gpus}")))
+    for name in made.machines:
         prepare(name)
     made.publish()
     made.describe()
@@ -200,9 +209,9 @@ def _shell(directory: Path) -> None:
     oci.write(directory, "1", [layer], {"Env": ["PATH=/bin"]})
 
 
-def kubectl(words: str, given: str | None = None, check: bool = True) -> str:
-    """What kubectl prints on the control plane."""
-    return ssh(HEAD, f"sudo kubectl --kubeconfig /etc/kubernetes/admin.conf {words}", check=check, given=given)
+def kubectl(words: str, given: str | None = None, check: bool = True, where: str = HEAD) -> str:
+    """What kubectl prints on a control plane."""
+    return ssh(where, f"sudo kubectl --kubeconfig /etc/kubernetes/admin.conf {words}", check=check, given=given)
 
 
 def node(name: str) -> Mapping[str, Any]:
@@ -212,7 +221,7 @@ def node(name: str) -> Mapping[str, Any]:
 
 def main() -> None:
     """The cluster, left running: `make lab-kubernetes`."""
-    with cluster(LEFT_RUNNING) as made:
+    with cluster(Cluster(LEFT_RUNNING)) as made:
         words = ("-i", made.inventory, "--limit", ",".join(MACHINES))
         playbook = Path(sys.executable).with_name("ansible-playbook")
         done = subprocess.run([playbook, *words, ROOT / "playbooks" / "site.yml"], check=False)
