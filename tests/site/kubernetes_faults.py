@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Faults of a node's GPUs while the pods of a Job come and go and daemons are killed, and what became of the pods.
 
-What kubelet gives out is asked where it is decided: at kubelet's own socket, twenty times a second. What a pod had is
-what it could open.
+What is given out is read where it is decided: with the device plugin at kubelet's own socket, twenty times a second;
+with the driver from the ResourceSlice and the claims that the API server has.
 """
 
 from __future__ import annotations
@@ -27,10 +27,19 @@ LOG = "/var/tmp/faults"
 ADDRESSES = ("0000:3b:00", "0000:af:00")
 # A static pod that was killed for the third time waits 40 s.
 PATIENCE_S = 300.0
-# Prints a line for each change: the GPUs that kubelet may give to a next pod, and a pod that it has given one.
+# Both print a line for each change: the GPUs that a next pod may get, and a pod that was given one.
+SHOW = r"""
+import json, re, subprocess, sys, threading, time
+
+
+def show(**row):
+    sys.stdout.write(json.dumps({"at": time.time(), **row}) + "\n")
+    sys.stdout.flush()
+
+
+"""
 # The answers are read as text: a name comes before the GPUs that belong to it.
-WATCH = r"""
-import json, re, sys, time
+WATCH_KUBELET = r"""
 import grpc
 
 SOCKET = "unix:///var/lib/kubelet/pod-resources/kubelet.sock"
@@ -40,11 +49,6 @@ WORD = re.compile(rb"(faults-[a-z0-9-]{5})|(GPU-[0-9a-f-]{36})")
 def ask(name):
     with grpc.insecure_channel(SOCKET) as channel:
         return channel.unary_unary("/v1.PodResourcesLister/" + name)(b"", timeout=2)
-
-
-def show(**row):
-    sys.stdout.write(json.dumps({"at": time.time(), **row}) + "\n")
-    sys.stdout.flush()
 
 
 free, given = None, set()
@@ -66,6 +70,44 @@ while True:
     if now != free:
         free = now
         show(free=free)
+"""
+WATCH_API = r"""
+NODE = sys.argv[1]
+KUBECTL = ["kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "--raw"]
+GROUP = "/apis/resource.k8s.io/v1/"
+names, given = {}, set()
+
+
+def of_slice(found):
+    if found["spec"].get("nodeName") == NODE:
+        rows = found["spec"]["devices"]
+        names.update({row["name"]: row["attributes"]["uuid"]["string"] for row in rows})
+        show(free=[names[row["name"]] for row in rows if not row.get("taints")])
+
+
+def of_claim(found):
+    for row in (found.get("status", {}).get("allocation") or {}).get("devices", {}).get("results", ()):
+        if row["pool"] == NODE:
+            for pod in found["metadata"].get("ownerReferences", ()):
+                one = pod["name"], names[row["device"]]
+                if one not in given:
+                    given.add(one)
+                    show(pod=one[0], gpu=one[1])
+
+
+def follow(path, take):
+    # An API server that was killed ends it.
+    while True:
+        with subprocess.Popen([*KUBECTL, GROUP + path + "?watch=true"], stdout=subprocess.PIPE, text=True) as told:
+            for line in told.stdout:
+                event = json.loads(line)
+                if event["type"] in ("ADDED", "MODIFIED"):
+                    take(event["object"])
+        time.sleep(0.2)
+
+
+threading.Thread(target=follow, args=("resourceslices", of_slice)).start()
+follow("resourceclaims", of_claim)
 """
 WORK = """
 gpus=$(for gpu in /dev/nvidia[0-9]; do echo -n "$gpu "; done)
@@ -111,8 +153,10 @@ class Outcome:
 
 
 class Faults:
-    def __init__(self, image: str, seed: int = 0) -> None:
-        self.image, self.dice = image, random.Random(seed)
+    """:param way: in which pods get GPUs, `device_plugin` or `dra`."""
+
+    def __init__(self, image: str, way: str, seed: int = 0) -> None:
+        self.image, self.way, self.dice = image, way, random.Random(seed)
         listed = ssh(GPU, "nvidia-smi --query-gpu=uuid --format=csv,noheader").split()
         self.gpus = dict(zip(listed, ADDRESSES, strict=True))
         self.faults: list[Fault] = []
@@ -123,23 +167,28 @@ class Faults:
 
     def begin(self) -> None:
         """Start the load, and wait until pods run."""
-        ssh(
-            GPU,
-            f"sudo install -d -m 0777 {LOG}; sudo rm -f {LOG}/pods; sudo tee {LOG}/watch.py >/dev/null",
-            given=WATCH,
-        )
-        words = [sys.executable, "-m", "tests.lab.machines", "ssh", GPU, "--", f"sudo python3 {LOG}/watch.py"]
+        ssh(GPU, f"sudo install -d -m 0777 {LOG}; sudo rm -f {LOG}/pods")
+        where, script = (HEAD, WATCH_API) if self.way == "dra" else (GPU, WATCH_KUBELET)
+        ssh(where, "cat >/tmp/watch.py", given=SHOW + script)
+        words = [sys.executable, "-m", "tests.lab.machines", "ssh", where, "--", f"sudo python3 /tmp/watch.py {GPU}"]
         self._watch = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self._read, args=[self._watch.stdout], daemon=True).start()
-        kubectl("apply -f -", given=json.dumps(self._job()))
+        made = [self._job(), *([self._template()] if self.way == "dra" else [])]
+        kubectl("apply -f -", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
         until(lambda: len(self.given) > 2, 120, lambda: kubectl("describe job faults"))
 
+    def _template(self) -> dict[str, Any]:
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+        return {**kind, "metadata": {"name": "faults"}, "spec": {"spec": spec}}
+
     def _job(self) -> dict[str, Any]:
+        by_claim = self.way == "dra"
         container = {
             "name": "main",
             "image": self.image,
             "command": ["/bin/sh", "-c", WORK],
-            "resources": {"limits": {"nvidia.com/gpu": "1"}},
+            "resources": {"claims": [{"name": "gpu"}]} if by_claim else {"limits": {"nvidia.com/gpu": "1"}},
             "volumeMounts": [{"name": "log", "mountPath": "/log"}],
         }
         spec = {
@@ -147,6 +196,7 @@ class Faults:
             "nodeSelector": {"kubernetes.io/hostname": GPU},
             "containers": [container],
             "volumes": [{"name": "log", "hostPath": {"path": LOG}}],
+            **({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "faults"}]} if by_claim else {}),
         }
         # More wait than there are GPUs.
         work = {"completions": 100000, "parallelism": 4, "backoffLimit": 100000, "template": {"spec": spec}}

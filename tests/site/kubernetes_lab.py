@@ -197,6 +197,8 @@ def prepare(machine: str) -> None:
     # The proxy of the lab's machines serves no such port.
     direct = f'Acquire::http::Proxy::{Lab().gateway} "DIRECT";\n'
     ssh(machine, "sudo tee /etc/apt/apt.conf.d/90mirror", given=direct)
+    # All comes from the site: the host has the repositories, and a cache of Debian's.
+    lab("egress", machine, "closed")
 
 
 def _shell(directory: Path) -> None:

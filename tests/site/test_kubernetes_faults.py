@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A hundred faults of the GPUs of a Kubernetes node under a load of pods, with daemons killed in between: no pod that
-has a well GPU is lost, and none is given one that is withheld.
+"""A hundred faults of the GPUs of a Kubernetes node under a load of pods, in each way in which pods get GPUs, with
+daemons killed in between: no pod is lost, and none is given a GPU that is withheld.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import pytest
 
 from tests.site.kubernetes_faults import KILLED, Faults
-from tests.site.kubernetes_lab import GPU, SHELL, Cluster, node
+from tests.site.kubernetes_lab import GPU, SHELL, Cluster, kubectl, node
 from tests.site.plays import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
@@ -19,8 +19,17 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
 FAULTS = int(os.environ.get("GPUOPS_FAULTS", "100"))
 
 
-def test_no_pod_is_lost_and_none_gets_a_withheld_gpu(kubernetes: Cluster) -> None:
-    faults = Faults(SHELL)
+@pytest.fixture(scope="module")
+def empty(kubernetes: Cluster) -> Cluster:
+    """The cluster without pods of earlier tests."""
+    kubectl("delete pods --all --wait=true --grace-period=1")
+    return kubernetes
+
+
+@pytest.mark.parametrize("way", ["device_plugin", "dra"])
+def test_no_pod_is_lost_and_none_gets_a_withheld_gpu(empty: Cluster, way: str) -> None:
+    empty.converge("kubernetes.yml", kubernetes_gpu_way=way)
+    faults = Faults(SHELL, way)
     faults.begin()
     try:
         faults.many(FAULTS, kill_every=4)
@@ -33,7 +42,8 @@ def test_no_pod_is_lost_and_none_gets_a_withheld_gpu(kubernetes: Cluster) -> Non
     assert outcome.pods > FAULTS / 2
 
 
-def test_afterwards_the_node_has_all_its_gpus(kubernetes: Cluster) -> None:
-    until(lambda: node(GPU)["status"]["allocatable"]["nvidia.com/gpu"] == "2", 60, lambda: node(GPU)["status"])
+def test_afterwards_the_node_has_all_its_gpus(empty: Cluster) -> None:
+    empty.converge("kubernetes.yml")
+    until(lambda: node(GPU)["status"]["allocatable"].get("nvidia.com/gpu") == "2", 60, lambda: node(GPU)["status"])
     assert "unschedulable" not in node(GPU)["spec"]
     assert not node(GPU)["metadata"]["annotations"].get("baremetal-gpu/held", "{}").strip("{}")
