@@ -10,8 +10,8 @@ import os
 import pytest
 
 from tests.site.kubernetes_faults import KILLED, Faults
-from tests.site.kubernetes_lab import GPU, SHELL, Cluster, kubectl, node
-from tests.site.plays import until
+from tests.site.kubernetes_lab import GPU, HEAD, SHELL, Cluster, kubectl, node
+from tests.site.plays import ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
 
@@ -21,8 +21,9 @@ FAULTS = int(os.environ.get("GPUOPS_FAULTS", "100"))
 
 @pytest.fixture(scope="module")
 def empty(kubernetes: Cluster) -> Cluster:
-    """The cluster without pods of earlier tests."""
+    """The cluster without pods and faults of earlier tests."""
     kubectl("delete pods --all --wait=true --grace-period=1")
+    ssh(HEAD, f"sudo gpuops-reconciler clear {GPU}")
     return kubernetes
 
 
