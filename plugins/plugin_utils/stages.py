@@ -212,6 +212,7 @@ STAGES = (
             "kubernetes_node",
             "kubernetes_network",
             "kubernetes_gpu",
+            "kubernetes_users",
         ),
         groups=("kubernetes_control_planes", "kubernetes_nodes"),
         loss="its part in Kubernetes, or pods",

@@ -50,6 +50,7 @@ LATE = {
     ("kubernetes_network", "main.yml"): "the ranges that the cluster gives its nodes",
     ("kubernetes_node", "token.yml"): "whether the control plane that this run has made gives a token",
     ("kubernetes_operator", "main.yml"): "of playbooks of their own",
+    ("kubernetes_users", "users.yml"): "which namespaces the cluster has",
     ("marathon_apps", "main.yml"): "of playbooks of their own",
     ("marathon_apps", "preflight.yml"): "of playbooks of their own",
     ("mesos_operator", "main.yml"): "of playbooks of their own",
