@@ -138,10 +138,10 @@ def _datasets(params: Mapping[str, Any]) -> Iterator[Problem]:
             remedy = "give names of their own, of lower-case letters, digits and -"
             yield wrong("kubernetes_users_datasets", cause, name, remedy)
         if not PATH.fullmatch(path):
-            yield wrong("kubernetes_users_datasets", f"{path!r} is no path", path, "give one such as /datasets")
+            yield wrong("kubernetes_users_datasets", f"{path!r} is not a path", path, "give one such as /datasets")
         seen.add(name)
     if params["home_hosts"] and not PATH.fullmatch(str(params["home_root"])):
-        cause = f"{params['home_root']!r} is no path"
+        cause = f"{params['home_root']!r} is not a path"
         yield wrong("kubernetes_users_home_root", cause, params["home_root"], "give one such as /home")
     names = {row["name"] for row in params["lists"]["accounts"]}
     unknown = sorted(set(map(str, params["baseline"])) - names)

@@ -36,7 +36,7 @@ def planned(
     **changed: Any,
 ) -> Plan:
     lists = site.as_lists(site.people(users, GROUPS if groups is None else groups, Ledger(), date(2026, 12, 1)))
-    homes = {"home_hosts": ["n1"], "home_root": "/home", "datasets": [{"name": "imagenet", "path": "/data/imagenet"}]}
+    homes = {"home_hosts": ["n1"], "home_root": "/ceph", "datasets": [{"name": "imagenet", "path": "/data/imagenet"}]}
     params = {**settings("kubernetes_users", accounts=users, groups=groups, **{**homes, **changed}), "lists": lists}
     peers = {"namespaces": namespaces, "nodes": ["n1", "n2"], "pods": pods}
     return kubernetes_users.desired(params, {}, peers)
@@ -85,7 +85,7 @@ def test_a_namespace_has_the_limits_of_its_user_and_of_their_groups() -> None:
 def test_a_home_is_a_volume_that_only_the_claim_of_its_user_gets() -> None:
     plan = planned([ALICE])
     volume = one(plan, "PersistentVolume", "home.alice")["spec"]
-    assert volume["hostPath"] == {"path": "/home/alice/", "type": "Directory"}
+    assert volume["hostPath"] == {"path": "/ceph/alice/", "type": "Directory"}
     assert (volume["claimRef"]["namespace"], volume["claimRef"]["name"]) == ("alice", "home")
     assert one(plan, "PersistentVolumeClaim", "home", "alice")["spec"]["volumeName"] == "home.alice"
     assert [row["metadata"] for row in plan.parts["nodes"]] == [
