@@ -216,6 +216,7 @@ STAGES = (
         ),
         groups=("kubernetes_control_planes", "kubernetes_nodes"),
         loss="its part in Kubernetes, or pods",
+        further_roles=("kubernetes_apps",),
         needs=(
             *("preflight", "driver", "cuda", "containers", "verify"),
             *("agent", "users", "storage", "homes", "registry"),

@@ -197,7 +197,8 @@ def _cluster_role() -> Row:
 def _of_user(row: Mapping[str, Any], params: Mapping[str, Any], hard: Mapping[str, str]) -> list[Row]:
     name, space = row["name"], namespace_of(row["name"])
     numbers = {group["name"]: group["gid"] for group in params["lists"]["groups"]}
-    gids = sorted({row["gid"], *(numbers[group] for group in row["groups"])})
+    # The primary group first.
+    gids = dict.fromkeys([row["gid"], *(numbers[group] for group in row["groups"])])
     labels = {USER_LABEL: name, UID_LABEL: str(row["uid"])}
     level = "baseline" if name in params["baseline"] else "restricted"
     labels["pod-security.kubernetes.io/enforce"] = level

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ class Head:
         self.users = base / "site/group_vars/all/users.yml"
         self.users.parent.mkdir(parents=True)
         # In ceph_clients it would have homes, too.
-        row = {**HERE, "kubernetes_users_home_hosts": ["n1"], "cephfs_homes_shares": [{"name": "data", "path": "/data"}]}
+        shares = [{"name": "data", "path": "/data"}]
+        row = {**HERE, "kubernetes_users_home_hosts": ["n1"], "cephfs_homes_shares": shares}
         groups = {"kubernetes_control_planes": {"hosts": {"n1": row}}}
         (base / "site/hosts.json").write_text(json.dumps({"all": {"children": groups}}))
 
@@ -163,8 +164,8 @@ def hours_left(kubeconfig: Path) -> float:
     told = subprocess.run(["sh", "-c", words], check=True, capture_output=True, text=True).stdout
     assert re.search(r"CN = alice:[0-9a-f]{8}$", told, re.MULTILINE)
     assert "O = " not in told
-    end = datetime.strptime(told.split("=", 1)[1].splitlines()[0], "%b %d %H:%M:%S %Y %Z").replace(tzinfo=timezone.utc)
-    return (end - datetime.now(timezone.utc)) / timedelta(hours=1)
+    end = datetime.strptime(told.split("=", 1)[1].splitlines()[0], "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC)
+    return (end - datetime.now(UTC)) / timedelta(hours=1)
 
 
 def test_a_namespace_of_something_else_is_not_taken(head: Head) -> None:
