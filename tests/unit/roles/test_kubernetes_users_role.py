@@ -6,12 +6,14 @@ This machine is the control plane, with an /etc that only the commands see.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Answered
 from tests.local_kubernetes import LocalKubernetes, NotHere, program
 from tests.unit.gpuops.conftest import HERE
 from tests.unit.plugins.module_utils.kubernetes.agent_report import certificate, until
@@ -28,8 +31,15 @@ from tests.unit.project.tree import BIN, ROOT, try_run
 pytestmark = pytest.mark.slow
 
 CA = "ca/system:none"
-CONTROLLERS = ("clusterrole-aggregation-controller", "resourcequota-controller", "persistentvolume-binder-controller")
+CONTROLLERS = (
+    *("clusterrole-aggregation-controller", "resourcequota-controller", "persistentvolume-binder-controller"),
+    "job-controller",
+)
+NODE = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "A100", "nvidia.com/gpu.count": "2"}
 CLUSTER = {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration", "kubernetesVersion": "v1.36.3"}
+
+
+SUCCEEDED = {"status": {"phase": "Succeeded"}}
 
 
 class Head:
@@ -48,7 +58,8 @@ class Head:
         data = {"ClusterConfiguration": json.dumps({**CLUSTER, "controlPlaneEndpoint": where})}
         self.server.put("/api/v1/namespaces/kube-system", {})
         self.server.put("/api/v1/namespaces/kube-system/configmaps/kubeadm-config", {"data": data})
-        self.server.put("/api/v1/nodes/n1", {})
+        self.server.put("/api/v1/nodes/n1", {"metadata": {"labels": NODE}})
+        self.server.admin.patch("/api/v1/nodes/n1/status", {"status": {"capacity": {"nvidia.com/gpu": "2"}}})
         (base / "ansible.cfg").write_text("[defaults]\ninventory = site\ninject_facts_as_vars = false\n")
         self.users = base / "site/group_vars/all/users.yml"
         self.users.parent.mkdir(parents=True)
@@ -67,9 +78,10 @@ class Head:
     def list(self, *users: dict[str, Any]) -> None:
         self.users.write_text(yaml.safe_dump({"cluster_users": list(users)}))
 
-    def play(self, *options: str) -> tuple[int, int, str]:
+    def play(self, *options: str, name: str = "user_changes", **variables: Any) -> tuple[int, int, str]:
         """Exit status, how many tasks have changed something, and the output."""
-        done = self.inside(BIN / "ansible-playbook", ROOT / "playbooks/user_changes.yml", *options)
+        words = [*options, "-e", json.dumps(variables)]
+        done = self.inside(BIN / "ansible-playbook", ROOT / f"playbooks/{name}.yml", *words)
         changed = re.search(r"changed=(\d+)", done.stdout.rpartition("RECAP")[2])
         return done.returncode, int(changed[1]) if changed else -1, done.stdout + done.stderr
 
@@ -77,6 +89,31 @@ class Head:
         done = self.inside(sys.executable, "-m", "gpuops", "user", *words)
         assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)
+
+    def jobs(self) -> list[str]:
+        rows = self.server.admin.get("/apis/batch/v1/namespaces/alice/jobs")["items"]
+        return [row["metadata"]["name"] for row in rows]
+
+    @contextlib.contextmanager
+    def kubelet(self) -> Iterator[None]:
+        """All pods end well."""
+        is_over = threading.Event()
+
+        def end_pods() -> None:
+            path = "/api/v1/namespaces/alice/pods"
+            while not is_over.wait(0.2):
+                for one in self.server.admin.get(path)["items"]:
+                    if one["status"].get("phase") == "Pending":
+                        with contextlib.suppress(Answered):
+                            self.server.admin.patch(f"{path}/{one['metadata']['name']}/status", SUCCEEDED)
+
+        thread = threading.Thread(target=end_pods)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
     def as_user(self, kubeconfig: Path, *words: str) -> Any:
         config = json.loads(kubeconfig.read_text())
@@ -112,7 +149,7 @@ def test_a_user_is_announced_made_once_gets_in_and_is_closed(head: Head) -> None
     assert head.play()[0] == 0
     status, changed, said = head.play()
     assert (status, changed) == (0, 0), said
-    assert admin.get("/api/v1/nodes/n1")["metadata"]["labels"] == {"baremetal-gpu/homes": "true"}
+    assert admin.get("/api/v1/nodes/n1")["metadata"]["labels"] == {**NODE, "baremetal-gpu/homes": "true"}
     assert admin.get("/api/v1/persistentvolumes/data.alice")["spec"]["hostPath"]["path"] == "/data/"
 
     path = head.base / "site/.secrets/kubernetes/alice.kubeconfig"
@@ -173,3 +210,28 @@ def test_a_namespace_of_something_else_is_not_taken(head: Head) -> None:
     status, changed, said = head.play()
     assert (status, changed) == (2, 0)
     assert "the namespace kube-system, which kube-system would have" in " ".join(said.split())
+
+
+def test_jobs_of_a_user_are_announced_submitted_waited_for_and_deleted(head: Head) -> None:
+    head.list({"name": "alice"})
+    assert head.play()[0] == 0
+    given = {"kubernetes_apps_user": "alice", "kubernetes_apps_image": "registry.example/torch:1"}
+    status, _changed, said = head.play("--check", "--diff", name="apps/smoke", **given)
+    assert (status, "smoke-a100-" in said, head.jobs()) == (0, True, []), said
+    with head.kubelet():
+        status, _changed, said = head.play(name="apps/smoke", **given)
+        assert status == 0, said
+        training = {"kubernetes_apps_training_name": "digits", "kubernetes_apps_training_nodes": 1}
+        status, changed, said = head.play(name="apps/training", **given, **training)
+        assert (status, changed) == (0, 1), said
+        # It has ended, and does not run again.
+        assert head.play(name="apps/training", **given, **training)[:2] == (0, 0)
+    sweep = {"kubernetes_apps_sweep_name": "rates", "kubernetes_apps_sweep_command": "true"}
+    sweep |= {"kubernetes_apps_sweep_parameters": {"LR": [1, 2]}, "kubernetes_apps_sweep_timeout": 5}
+    status, _changed, said = head.play(name="apps/sweep", **given, **sweep)
+    assert (status, "has not ended in 5 s" in " ".join(said.split())) == (2, True), said
+    status, _changed, said = head.play(name="apps/notebook", **{**given, "kubernetes_apps_user": "bob"})
+    assert (status, "who has no namespace" in " ".join(said.split())) == (2, True)
+    for name, more in (("smoke", {}), ("training", training), ("sweep", sweep)):
+        assert head.play(name=f"apps/{name}", **given, **more, kubernetes_apps_state="absent")[0] == 0
+    assert head.jobs() == []
