@@ -37,7 +37,7 @@ Row = dict[str, Any]
 # Of what this role has made: the name without the hash.
 APP = "baremetal-gpu/app"
 # Of the scheduler's own: why a pod was ended by what is not its fault, such as a lost node or a drain.
-NOT_ITS_FAULT = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+NOT_ITS_FAULT = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 # Of a training: to go on later; what another attempt would meet again; too often without getting on.
 AGAIN, REFUSED, FAILED = 119, 2, 3
 LOST_NODE_S = 60
