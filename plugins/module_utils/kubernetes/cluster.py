@@ -38,6 +38,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names imp
     RESOURCE,
     SLICES,
     TAINT,
+    USER_LABEL,
 )
 
 # Of an answer; then the next ones are asked for.
@@ -45,8 +46,6 @@ PAGE = 500
 BYTES_AT_MOST = 32 << 20
 PAGES_AT_MOST = 60
 WAITING_AT_MOST = 500
-# On a namespace: whose pods are in it.
-USER_LABEL = "baremetal-gpu/user"
 HAS_GPUS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
 # Pods with GPUs tolerate a taint with this key where the API server adds that (ExtendedResourceToleration).
 GPU_TAINT = RESOURCE

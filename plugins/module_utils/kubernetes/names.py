@@ -27,3 +27,6 @@ CORDONED_BY, REASON = "baremetal-gpu/cordoned-by", "baremetal-gpu/reason"
 RECONCILER = "reconciler"
 # By an operator: that they have drained the node, and why.
 DRAINED_BY = "baremetal-gpu/drained-by-operator"
+# On a namespace: whose it is, their number and those of their groups. On a node: that it has the homes.
+USER_LABEL, UID_LABEL, GIDS = "baremetal-gpu/user", "baremetal-gpu/uid", "baremetal-gpu/gids"
+HOMES_LABEL = "baremetal-gpu/homes"
