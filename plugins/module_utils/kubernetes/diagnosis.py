@@ -270,8 +270,8 @@ NO_ANSWER: Sequence[tuple[Sequence[str], str, str, str]] = (
         ("certificate has expired", "certificate is expired"),
         "certificates_ended",
         "a certificate of the cluster has ended",
-        "see `sudo kubeadm certs check-expiration` on a control plane; `sudo kubeadm certs renew all` there, then "
-        "restart the containers of the control plane, or reboot it",
+        "run `sudo systemctl start baremetal-gpu-kubernetes-renew` on the control planes, and see "
+        "`sudo kubeadm certs check-expiration` there",
     ),
     (
         ("kubectl: no such file",),
