@@ -88,7 +88,7 @@ class OwnNode:
     def follow(self, ended: threading.Event) -> None:
         """Until the event is set: what is held back, and what the agent is to hear."""
         while not ended.is_set():
-            with self._noted("follow", "what the reconciler says is not heard"):
+            with self._noted("follow", "what the reconciler wrote cannot be read"):
                 self._watch(ended)
             ended.wait(RETRY_S)
 
@@ -113,7 +113,7 @@ class OwnNode:
         except Malformed as why:
             # What was held stays so.
             self.gpus.held = self.gpus.held or {}
-            self._problems["follow"] = f"the annotation of node {self.node} is passed over: {why}"
+            self._problems["follow"] = f"the annotation of node {self.node} is ignored: {why}"
 
     def hand_on(self) -> None:
         """To the agent: an order, and what an operator says is mended."""

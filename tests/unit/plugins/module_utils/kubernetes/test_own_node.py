@@ -127,7 +127,7 @@ def test_garbage_in_the_place_of_what_is_held_changes_nothing(node: Node, garbag
     node.says()
     until(lambda: node.free() == set(UUIDS) - {UUIDS[2]})
     node.note(**{HELD: garbage})
-    until(lambda: "is passed over" in node.own.problem)
+    until(lambda: "is ignored" in node.own.problem)
     assert node.free() == set(UUIDS) - {UUIDS[2]}
 
 
@@ -135,7 +135,7 @@ def test_a_watch_that_was_cut_is_taken_up_again(node: Node) -> None:
     node.says()
     until(lambda: node.free() == set(UUIDS))
     node.api.down = True
-    until(lambda: "is not heard" in node.own.problem)
+    until(lambda: "cannot be read" in node.own.problem)
     node.note(**{HELD: json.dumps({UUIDS[0]: "xid_79"})})
     # What was changed meanwhile is told to no watch.
     node.api.forget()
