@@ -73,6 +73,11 @@ def test_a_heartbeat_tells_that_the_agent_still_reports(node: Node, monkeypatch:
     assert "a new one is due" in node.gpus.problem
 
 
+def test_each_gpu_has_the_number_of_its_device_file(node: Node) -> None:
+    node.say()
+    assert {row["uuid"]: row["minor"] for row in node.told()["devices"]} == dict(zip(UUIDS, (3, 2, 1, 0), strict=True))
+
+
 def test_the_answer_to_an_order_is_told_with_it(node: Node) -> None:
     node.answer.write_text(json.dumps({"id": "n1-1-1", "state": "done", "boot_id": "b", "end_boot_id": "b"}))
     node.say()
