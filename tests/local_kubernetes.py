@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A real API server of Kubernetes and its etcd as processes on loopback, from the cache of the lab.
 
-It has the authorizers and the admission plugins of a cluster that kubeadm makes, and no controllers and no kubelet. It
-is used as the stand-in is (tests/simulators/kube_api.py).
+It has the authorizers and the admission plugins of a cluster that kubeadm makes, no kubelet, and of the controllers
+those that a test starts. It is used as the stand-in is (tests/simulators/kube_api.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Answered, Api, Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl import MANAGER, Kubectl
 from tests.lab.machines.state import CACHE_ROOT
 from tests.local_zookeeper import free_port
 from tests.unit.plugins.module_utils.kubernetes.agent_report import certificate, client
@@ -75,6 +78,7 @@ class LocalKubernetes:
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
             "disable-admission-plugins": "ServiceAccount",
+            "allow-privileged": "true",
             "service-cluster-ip-range": "10.96.0.0/24",
             "service-account-issuer": "https://kubernetes.default.svc",
             "service-account-key-file": own,
@@ -107,6 +111,33 @@ class LocalKubernetes:
             if time.monotonic() > end or any(one.poll() is not None for one in self.processes):
                 raise RuntimeError(f"the API server does not start: {self.log.read_text()[-2000:]}")
             time.sleep(0.2)
+
+    def control(self, *controllers: str) -> None:
+        """Run these controllers, too."""
+        flags = [f"--kubeconfig={self.kubeconfig()}", "--leader-elect=false", "--secure-port=0"]
+        words = [program("kubernetes", "kube-controller-manager"), *flags, f"--controllers={','.join(controllers)}"]
+        with self.log.open("ab") as log:
+            self.processes.append(subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True))
+
+    def kubeconfig(self) -> Path:
+        (own, key), ca = certificate(self.base, ADMIN), certificate(self.base)[0]
+        cluster = {"server": self.url, "certificate-authority": str(ca)}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+            "users": [{"name": "c", "user": {"client-certificate": str(own), "client-key": str(key)}}],
+        }
+        path = self.base / "kubeconfig.json"
+        path.write_text(json.dumps(content))
+        return path
+
+    def kubectl(self, manager: str = MANAGER) -> Kubectl:
+        """The real one, as an administrator."""
+        path, config = program("kubernetes", "kubectl"), str(self.kubeconfig())
+        return Kubectl(lambda argv, stdin, limit: run([path, *argv[1:]], stdin, limit), CALL_S, config, manager)
 
     def _create(self, manifest: Mapping[str, Any]) -> None:
         kind, namespace = manifest["kind"], manifest["metadata"].get("namespace")

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from gpuops.commands.options import YesOption, consents
 from gpuops.run import playbooks, records, screen, session
 from gpuops.run.table import table
 from gpuops.site import InventoryOption, Site, SiteError, find
-from gpuops.users import invitations, site_list
+from gpuops.users import invitations, kubeconfigs, site_list
 from gpuops.users.site_list import UserList
 
 # Options of ansible-playbook, after --.
@@ -431,31 +431,75 @@ def invite_users(
     """
     with _refusals("invite"):
         known = find(inventory)
-        found = site_list.find(known).people()
-        if found.problems:
-            raise Refused(text(found.problems))
-        users = {one.name: one for one in found.users}
-        for name in names:
-            if name not in users:
-                raise Refused(f"there is no user {name!r}", f"see `gpuops user list`, or `gpuops user add {name}`")
-            if users[name].state != people.PRESENT:
-                raise Refused(f"{name} is {users[name].state}", f"run `gpuops user reopen {name}`, then invite again")
+        users = _present(known, names, "invite")
         until = int(time.time()) + days * DAY_S
-        made = {name: invitations.make(users[name].uid, until) for name in dict.fromkeys(names)}
+        made = {name: invitations.make(row.uid, until) for name, row in users.items()}
     variables = {
         "invite_numbers": {name: users[name].uid for name in made},
         "invite_files": [invitations.entry(name, row) for name, (_code, row) in made.items()],
     }
+    _run_with("invite", known, playbooks.USER_INVITE, variables, "there is no portal: give the group portals a host")
+    day = time.strftime("%Y-%m-%d", time.localtime(until))
+    for name, (code, _row) in made.items():
+        typer.echo(f"{name}: {code}    (good once, until {day}, on the portal's page /hub/invite)")
+
+
+@app.command("kubeconfig")
+def kubeconfig(
+    names: NamesArgument,
+    inventory: InventoryOption = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=365, help="Days for which it is valid.")] = 30,
+) -> None:
+    """Make the file with which a user reaches Kubernetes. It takes the place of an earlier one at once.
+
+    The file has the user's key: hand it over by a channel that others cannot
+    read. A new one is also how to make a lost one worthless.
+
+    Examples:
+
+      gpuops user kubeconfig alice
+
+      gpuops user kubeconfig alice bob --days 90
+    """
+    with _refusals("kubeconfig"):
+        known = find(inventory)
+        users = _present(known, names, "kubeconfig")
+        directory = known.directory / kubeconfigs.DIRECTORY
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = [kubeconfigs.make(row, days, directory, datetime.now()) for row in users.values()]
+    missing = "there is no Kubernetes: give the group kubernetes_control_planes a host"
+    _run_with("kubeconfig", known, playbooks.USER_KUBECONFIG, {"kubeconfigs": made}, missing)
+    for row in made:
+        typer.echo(f"{row['user']}: {row['path']}    (valid for {row['hours'] // 24} days, as ~/.kube/config)")
+
+
+def _present(known: Site, names: list[str], command: str) -> dict[str, people.User]:
+    """The users of these names. Raises Refused for one that is not there, or is closed."""
+    found = site_list.find(known).people()
+    if found.problems:
+        raise Refused(text(found.problems))
+    users = {one.name: one for one in found.users}
+    for name in names:
+        if name not in users:
+            raise Refused(f"there is no user {name!r}", f"see `gpuops user list`, or `gpuops user add {name}`")
+        if users[name].state != people.PRESENT:
+            remedy = f"run `gpuops user reopen {name}`, then `gpuops user {command} {name}` again"
+            raise Refused(f"{name} is {users[name].state}", remedy)
+    return {name: users[name] for name in names}
+
+
+def _run_with(command: str, known: Site, playbook: str, variables: dict[str, Any], missing: str) -> None:
+    """Run a playbook with variables that only its user may read.
+
+    :param missing: what is said where it has no host.
+    """
     with tempfile.TemporaryDirectory(prefix="gpuops-user-") as scratch:
         path = Path(scratch) / "variables.json"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
             json.dump(variables, stream)
         options = [*words, "-e", f"@{path}"]
-        outcome = run_locked("user invite", known, False, LOCK, playbook=playbooks.USER_INVITE, options=options)
+        outcome = run_locked(f"user {command}", known, False, LOCK, playbook=playbook, options=options)
     if outcome.status:
         if not outcome.run.hosts:
-            typer.echo("gpuops user invite: there is no portal: give the group portals a host", err=True)
+            typer.echo(f"gpuops user {command}: {missing}", err=True)
         raise typer.Exit(outcome.status)
-    day = time.strftime("%Y-%m-%d", time.localtime(until))
-    for name, (code, _row) in made.items():
-        typer.echo(f"{name}: {code}    (good once, until {day}, on the portal's page /hub/invite)")

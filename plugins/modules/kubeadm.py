@@ -58,6 +58,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+cut:
+  description: Whether an earlier attempt of this host was cut.
+  returned: success
+  type: bool
 due:
   description: Whether the host was not a member before.
   returned: success
@@ -104,13 +108,13 @@ def main() -> None:
         change(module)
     member = Membership(run, given["command"], given["server"], tuple(given["ignore"]))
     try:
-        due = member.is_due()
+        due, cut = member.is_due(), member.begun.exists()
         if due and not module.check_mode:
             member.perform(given["config"], float(given["timeout"]))
     except Refused as why:
         module.fail_json(**failure(why.problem.subject, [why.problem]))
     after = f"member of the cluster at {given['server']}\n"
-    module.exit_json(changed=due, due=due, diff={"before": "" if due else after, "after": after})
+    module.exit_json(changed=due, due=due, cut=cut, diff={"before": "" if due else after, "after": after})
 
 
 if __name__ == "__main__":

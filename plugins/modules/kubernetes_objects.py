@@ -27,6 +27,16 @@ options:
     description: The file with the credentials.
     type: path
     default: /etc/kubernetes/admin.conf
+  manager:
+    description: >-
+      Whose fields those of O(objects) are. What is no longer in an object was set by the same manager, and is removed;
+      so parts of one object that are described in several places need several managers.
+    type: str
+    default: baremetal-gpu
+  grace_period:
+    description: >-
+      With O(state=absent), the seconds in which pods are to end, whatever they ask for. Their end is not waited for.
+    type: int
   timeout:
     description: Seconds for each command of kubectl.
     type: int
@@ -67,7 +77,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl import ADMIN, Kubectl
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.kubectl import ADMIN, MANAGER, Kubectl
 
 
 def settle(module: AnsibleModule, kubectl: Kubectl) -> dict[str, Any]:
@@ -80,7 +90,7 @@ def settle(module: AnsibleModule, kubectl: Kubectl) -> dict[str, Any]:
     if module.params["state"] == "absent":
         names = kubectl.present(objects)
         if names and not module.check_mode:
-            kubectl.delete(objects)
+            kubectl.delete(objects, module.params["grace_period"])
         before = "".join(f"{name}\n" for name in names)
         return {"changed": bool(names), "deleted": names, "diff": {"before": before, "after": ""}}
     difference = kubectl.difference(objects)
@@ -95,11 +105,14 @@ def main() -> None:
             "objects": {"type": "list", "elements": "dict", "required": True},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "kubeconfig": {"type": "path", "default": ADMIN},
+            "manager": {"type": "str", "default": MANAGER},
+            "grace_period": {"type": "int"},
             "timeout": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
     )
-    kubectl = Kubectl(run, float(module.params["timeout"]), module.params["kubeconfig"])
+    params = module.params
+    kubectl = Kubectl(run, float(params["timeout"]), params["kubeconfig"], params["manager"])
     try:
         result = settle(module, kubectl)
     except CallFailed as why:

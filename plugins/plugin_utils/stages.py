@@ -212,9 +212,11 @@ STAGES = (
             "kubernetes_node",
             "kubernetes_network",
             "kubernetes_gpu",
+            "kubernetes_users",
         ),
         groups=("kubernetes_control_planes", "kubernetes_nodes"),
         loss="its part in Kubernetes, or pods",
+        further_roles=("kubernetes_apps",),
         needs=(
             *("preflight", "driver", "cuda", "containers", "verify"),
             *("agent", "users", "storage", "homes", "registry"),

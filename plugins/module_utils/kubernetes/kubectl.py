@@ -19,14 +19,17 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 ADMIN = "/etc/kubernetes/admin.conf"
-MANAGER = ("--server-side", "--field-manager=baremetal-gpu", "--force-conflicts")
+MANAGER = "baremetal-gpu"
 # `kubectl diff` ends with it where something differs.
 DIFFERS = 1
 
 
 class Kubectl:
-    def __init__(self, run: Run, timeout_s: float, kubeconfig: str = ADMIN) -> None:
+    """:param manager: whose fields those of the objects are. What it does not name any more, it has taken back."""
+
+    def __init__(self, run: Run, timeout_s: float, kubeconfig: str = ADMIN, manager: str = MANAGER) -> None:
         self._run, self.timeout_s, self.kubeconfig = run, timeout_s, kubeconfig
+        self._managed = ("--server-side", f"--field-manager={manager}", "--force-conflicts")
 
     def _kubectl(self, *words: str, stdin: str | None = None, timeout_s: float | None = None) -> tuple[int, str, str]:
         return self._run(["kubectl", f"--kubeconfig={self.kubeconfig}", *words], stdin, timeout_s or self.timeout_s)
@@ -84,7 +87,7 @@ class Kubectl:
         return listed + (self._difference(known) if known else "")
 
     def _difference(self, objects: Sequence[Mapping[str, Any]]) -> str:
-        status, stdout, stderr = self._kubectl("diff", *MANAGER, "--filename=-", stdin=_listed(objects))
+        status, stdout, stderr = self._kubectl("diff", *self._managed, "--filename=-", stdin=_listed(objects))
         # It ends with 1 for other errors, too, and then shows no difference.
         if status == 0 or (status == DIFFERS and stdout):
             return stdout
@@ -92,7 +95,7 @@ class Kubectl:
 
     def apply(self, objects: Sequence[Mapping[str, Any]]) -> None:
         """Raises CallFailed."""
-        status, _stdout, stderr = self._kubectl("apply", *MANAGER, "--filename=-", stdin=_listed(objects))
+        status, _stdout, stderr = self._kubectl("apply", *self._managed, "--filename=-", stdin=_listed(objects))
         if status != 0:
             raise _failed("apply", stderr)
 
@@ -105,9 +108,14 @@ class Kubectl:
             raise _failed("find", stderr)
         return stdout.split()
 
-    def delete(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        """Raises CallFailed."""
-        status, _stdout, stderr = self._kubectl("delete", "--ignore-not-found", "--filename=-", stdin=_listed(objects))
+    def delete(self, objects: Sequence[Mapping[str, Any]], grace_s: int | None = None) -> None:
+        """Raises CallFailed.
+
+        :param grace_s: in which pods are to end, whatever they ask for. Their end is not waited for.
+        """
+        how = [] if grace_s is None else [f"--grace-period={grace_s}", "--wait=false"]
+        words = ("delete", "--ignore-not-found", *how, "--filename=-")
+        status, _stdout, stderr = self._kubectl(*words, stdin=_listed(objects))
         if status != 0:
             raise _failed("delete", stderr)
 

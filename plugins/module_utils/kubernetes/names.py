@@ -20,6 +20,8 @@ SLICES, NODES = "/apis/resource.k8s.io/v1/resourceslices", "/api/v1/nodes"
 CONDITION = "GpuHealthy"
 # By the node: what it publishes (see health/published.py), and a time that is another one at each heartbeat.
 VERDICT, HEARD = "baremetal-gpu/verdict", "baremetal-gpu/heard"
+# All annotations of an object have 256 KiB.
+VERDICT_AT_MOST = 64 << 10
 # By the reconciler: {order, clear} for the node; the GPUs that it is to withhold, UUID -> code, whatever their verdict.
 ORDERS, HELD = "baremetal-gpu/orders", "baremetal-gpu/held"
 # By the reconciler: that it has cordoned the node, and why.
@@ -27,3 +29,6 @@ CORDONED_BY, REASON = "baremetal-gpu/cordoned-by", "baremetal-gpu/reason"
 RECONCILER = "reconciler"
 # By an operator: that they have drained the node, and why.
 DRAINED_BY = "baremetal-gpu/drained-by-operator"
+# On a namespace: whose it is, their number and those of their groups. On a node: that it has the homes.
+USER_LABEL, UID_LABEL, GIDS = "baremetal-gpu/user", "baremetal-gpu/uid", "baremetal-gpu/gids"
+HOMES_LABEL = "baremetal-gpu/homes"

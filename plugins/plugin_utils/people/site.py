@@ -104,8 +104,13 @@ def people(
 
 def has_ended(row: Mapping[str, Any], today: date) -> bool:
     """Whether the day has come from which on a user is closed."""
-    until = _day(row.get("until"))
+    until = last_day(row)
     return until is not None and until <= today
+
+
+def last_day(row: Mapping[str, Any]) -> date | None:
+    """The day from which on a user is closed."""
+    return _day(row.get("until"))
 
 
 def _number(row: Mapping[str, Any], key: str, given: Mapping[str, int], ledger: Ledger, taken: set[int]) -> int:

@@ -55,8 +55,9 @@ def main() -> int:
         signal.signal(number, lambda *_words: stopped.append(True))
     import engine
 
-    # One process says it for all: srun ends the others at once, whatever they still do.
-    again = AGAIN if os.environ.get("SLURM_PROCID", "0") == "0" else 0
+    # One process says it for all: srun ends the others at once, whatever they still do. In pods each says it.
+    tells = "ALL_TELL" in os.environ or os.environ.get("SLURM_PROCID", "0") == "0"
+    again = AGAIN if tells else 0
     try:
         ended = engine.train(given, lambda: bool(stopped))
     except engine.Refused as why:
