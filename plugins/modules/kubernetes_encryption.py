@@ -36,7 +36,12 @@ EXAMPLES = r"""
   baremetal.gpu.kubernetes_encryption:
 """
 
-RETURN = r"""#"""
+RETURN = r"""
+path:
+  description: The file.
+  returned: success
+  type: str
+"""
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -63,7 +68,8 @@ def main() -> None:
     except OSError as why:
         module.fail_json(**failure(path, [Problem("not_written", path, str(why))]))
     changed = text is not None
-    module.exit_json(changed=changed, diff={"before": "", "after": f"keys of Secrets in {path}\n" if changed else ""})
+    after = f"keys of Secrets in {path}\n" if changed else ""
+    module.exit_json(changed=changed, path=path, diff={"before": "", "after": after})
 
 
 if __name__ == "__main__":

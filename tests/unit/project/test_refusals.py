@@ -49,6 +49,8 @@ LATE = {
     ("kubernetes_apps", "jobs.yml"): "of playbooks of their own",
     ("kubernetes_apps", "main.yml"): "of playbooks of their own",
     ("kubernetes_apps", "wait.yml"): "of playbooks of their own",
+    ("kubernetes_control_plane", "differences.yml"): "only warns, of what a cluster was created with",
+    ("kubernetes_control_plane", "restore.yml"): "of a playbook of its own",
     ("kubernetes_gpu", "main.yml"): "which pods have GPUs at the moment at which they would get them in another way",
     ("kubernetes_network", "main.yml"): "the ranges that the cluster gives its nodes",
     ("kubernetes_node", "token.yml"): "whether the control plane that this run has made gives a token",
