@@ -33,7 +33,7 @@ UNITS = {
     "tests/site/test_term.py": "term",
     # On virtual machines.
     "tests/site/test_term_nfs.py": "nfs",
-    "tests/site/test_kubernetes.py": "kubernetes",
+    "tests/site/test_kubernetes": "kubernetes",
     "tests/site/": "site",
     # They boot the storage cluster's machines beside the lab's, which would only wait in the lab of the other roles.
     "tests/roles/test_ceph_": "ceph",

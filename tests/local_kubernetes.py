@@ -45,17 +45,27 @@ def program(kind: str, name: str) -> str:
 
 
 class LocalKubernetes:
-    """`users` may call with certificates of theirs, `manifests` say what they may do."""
+    """`users` may call with certificates of theirs, `manifests` say what they may do.
 
-    def __init__(self, users: Iterable[str], manifests: Iterable[Mapping[str, Any]]) -> None:
+    :ivar data: the directory of etcd, which is kept if it was given.
+    """
+
+    def __init__(
+        self,
+        users: Iterable[str] = (),
+        manifests: Iterable[Mapping[str, Any]] = (),
+        data: Path | None = None,
+        **flags: str,
+    ) -> None:
         server, etcd = program("kubernetes", "kube-apiserver"), program("etcd", "etcd")
         self.base = Path(tempfile.mkdtemp(prefix="kubernetes-"))
+        self.data = data or self.base / "etcd"
         own, key = certificate(self.base)
         authorities = self.base / "clients.pem"
         authorities.write_text("".join(certificate(self.base, user)[0].read_text() for user in (ADMIN, *users)))
         at, peer, port = (f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}", free_port())
-        self.url = f"https://127.0.0.1:{port}"
-        store = [etcd, f"--data-dir={self.base}/etcd", f"--listen-client-urls={at}", f"--advertise-client-urls={at}"]
+        self.url, self.etcd = f"https://127.0.0.1:{port}", at
+        store = [etcd, f"--data-dir={self.data}", f"--listen-client-urls={at}", f"--advertise-client-urls={at}"]
         store += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
         store += [f"--initial-cluster=default={peer}", "--unsafe-no-fsync"]
         serves = {
@@ -73,6 +83,7 @@ class LocalKubernetes:
             "service-account-issuer": "https://kubernetes.default.svc",
             "service-account-key-file": own,
             "service-account-signing-key-file": key,
+            **{name.replace("_", "-"): value for name, value in flags.items()},
         }
         self.log = self.base / "log"
         with self.log.open("wb") as log:

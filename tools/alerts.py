@@ -20,6 +20,7 @@ TITLES = {
     "ceph": "Ceph",
     "zookeeper": "ZooKeeper",
     "slurm": "Slurm",
+    "kubernetes": "Kubernetes",
     "reconciler": "Reconciler",
     "portal": "Portal",
     "logs": "Logs",
@@ -58,23 +59,27 @@ A single fatal GPU or silent host is a ticket, because the other hosts go on; ma
 ## What the rules need
 
 - Every target has the label `host` with the host's name in the inventory. It is the first word of the summaries, and
-  it decides which alerts hide each other. Nodes of Slurm and hosts of Ceph must have the same names.
+  it decides which alerts hide each other. Nodes of Slurm and Kubernetes and hosts of Ceph must have the same names.
 - The jobs that rules name are `node` (node_exporter with the textfile collector) and `ceph` (the mgrs' module
   `prometheus`). Each job is scraped at least once in two minutes.
-- Set `honor_labels: true` only for hosts of slurmctld. They report GPUs of other hosts, and the label `host` of these
-  metrics must stay. From all other hosts Prometheus takes no metrics of Slurm, and none that name another host.
-- Targets of the job `node` have labels for what writes metrics there: `slurm_controller="yes"` (Slurm) and
-  `reconciler="yes"`. Without these labels no alert fires when one of them is silent.
+- Set `honor_labels: true` only for hosts of slurmctld and control planes of Kubernetes. They report GPUs of other
+  hosts, and the label `host` of these metrics must stay. From all other hosts Prometheus takes no metrics of
+  schedulers, and none that name another host.
+- Targets of the job `node` have labels for what writes metrics there: `slurm_controller="yes"` (Slurm),
+  `kubernetes_control_plane="yes"` and `reconciler="yes"`. Without these labels no alert fires when one of them is
+  silent.
 - The GPU agent's metrics come from one place, the textfile or its [port](metrics.md#a-port-of-the-agent).
 - Besides the [agent](metrics.md), node_exporter, Ceph, Prometheus and Alertmanager, these programs write metrics. If
   one is missing, its alerts do not fire.
 
 | metrics | written by |
 | --- | --- |
-| `slurm_*`, `gpu_lease_info` | the exporter of [Slurm](metrics.md#slurm) |
+| `slurm_*` | the exporter of [Slurm](metrics.md#slurm) |
+| `gpu_lease_info` | the exporter of [Slurm](metrics.md#slurm), for Kubernetes that of [hosts](metrics.md#hosts) |
 | `gpuops_reconciler_*` | the [reconciler](metrics.md#the-reconciler) |
 | `baremetal_gpu_log_*` | the programs that send and receive the [logs](logs.md#metrics) |
-| `baremetal_gpu_*`, `zookeeper_*`, `cephfs_home_*`, `portal_*` | the exporter of [hosts](metrics.md#hosts) |
+| `baremetal_gpu_*`, `zookeeper_*`, `cephfs_home_*` | the exporter of [hosts](metrics.md#hosts) |
+| `portal_*`, `kubernetes_*` | the same |
 """
 
 INHIBITED = """\

@@ -16,9 +16,12 @@ description:
     data of a cluster, or in another cluster, is refused.
 options:
   command:
-    description: Whether the host creates the cluster or joins it.
+    description:
+      - Whether the host creates the cluster or joins it.
+      - V(settings) gives a control plane the settings of O(config), and V(record) has the cluster remember them, once
+        all control planes have them. With both the task is changed whenever it runs.
     type: str
-    choices: [init, join]
+    choices: [init, join, settings, record]
     required: true
   config:
     description: >-
@@ -55,6 +58,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+cut:
+  description: Whether an earlier attempt of this host was cut.
+  returned: success
+  type: bool
 due:
   description: Whether the host was not a member before.
   returned: success
@@ -63,15 +70,32 @@ due:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.membership import Membership
+
+
+def change(module: AnsibleModule) -> None:
+    """Of a control plane that is there."""
+    started: list[str] = []
+    try:
+        if not module.check_mode and module.params["command"] == "settings":
+            started = settings.change(module.params["config"], run)
+        elif not module.check_mode:
+            settings.record(module.params["config"], run)
+    except (Refused, OSError) as why:
+        problem = why.problem if isinstance(why, Refused) else Problem("not_written", "kubeadm", str(why))
+        module.fail_json(**failure(problem.subject, [problem], "Run it again: what is done is not done twice."))
+    module.exit_json(
+        changed=True, due=True, diff={"before": "", "after": "".join(f"{name} anew\n" for name in started)}
+    )
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "command": {"type": "str", "choices": ["init", "join"], "required": True},
+            "command": {"type": "str", "choices": ["init", "join", "settings", "record"], "required": True},
             "config": {"type": "str", "default": "", "no_log": True},
             "server": {"type": "str", "required": True},
             "ignore": {"type": "list", "elements": "str", "default": []},
@@ -80,15 +104,17 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
+    if given["command"] in ("settings", "record"):
+        change(module)
     member = Membership(run, given["command"], given["server"], tuple(given["ignore"]))
     try:
-        due = member.is_due()
+        due, cut = member.is_due(), member.begun.exists()
         if due and not module.check_mode:
             member.perform(given["config"], float(given["timeout"]))
     except Refused as why:
         module.fail_json(**failure(why.problem.subject, [why.problem]))
     after = f"member of the cluster at {given['server']}\n"
-    module.exit_json(changed=due, due=due, diff={"before": "" if due else after, "after": after})
+    module.exit_json(changed=due, due=due, cut=cut, diff={"before": "" if due else after, "after": after})
 
 
 if __name__ == "__main__":

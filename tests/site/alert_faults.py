@@ -55,6 +55,9 @@ PROVEN_BY_PROMTOOL: Mapping[str, str] = {
     "SlurmNodeDrainedLong": "it waits for a day",
     "ReconcilerFenceLong": "it waits for two days",
     "SlurmGpuNotFenced": "the reconciler and the health check close the node before",
+    **dict.fromkeys(
+        (alert.name for alert in rules.ALERTS["kubernetes"]), "the lab's cluster of Kubernetes has no monitoring"
+    ),
     "SlurmHolderStuck": "the roles take away the limits that would cause it",
 }
 # Alert -> the test that has it, where there is neither fault nor repair.

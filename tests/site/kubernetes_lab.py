@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -24,8 +24,9 @@ from tests.repositories.apt import Key
 from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, ssh
 
 HEAD, GPU, OTHER = "kcp1", "kgpu1", "kgpu2"
+SHELL = f"{HEAD}:5000/kubernetes/shell:1"
 MACHINES = {HEAD: "no-gpu", GPU: "a100-sxm4-40gb-x2", OTHER: "t4-x1"}
-VERSION = "1.36.3"
+VERSION, NEXT = "1.36.3", "1.37.2"
 GROUPS = {
     "kubernetes_control_planes": [HEAD],
     "kubernetes_nodes": [GPU, OTHER],
@@ -73,47 +74,77 @@ class _Quiet(SimpleHTTPRequestHandler):
 class Cluster:
     """The site: its inventory and variables, and what its hosts take packages and images from.
 
+    :param groups: of the inventory.
+    :param more: further variables.
     :ivar base: where all of it is kept.
+    :ivar inventory: of its hosts, with the variables, for ansible-playbook and gpuops.
+    :ivar is_made: whether a run for the whole site has succeeded.
     """
 
-    def __init__(self, base: Path) -> None:
-        self.base, self.served = base, base / "served"
-        self.groups, self.values = base / "groups.yml", base / "variables.yml"
+    def __init__(
+        self,
+        base: Path,
+        machines: Mapping[str, str] = MACHINES,
+        groups: Mapping[str, Sequence[str]] = GROUPS,
+        **more: Any,
+    ) -> None:
+        self.machines, self.site_groups, self.more = machines, groups, more
+        self.base, self.served, self.inventory = base, base / "served", base / "inventory"
+        self.is_made = False
 
-    def publish(self) -> None:
-        """Make the vendors' repositories and the images, once."""
-        if not self.served.exists():
+    def publish(self, version: str = VERSION) -> None:
+        """Make the vendors' repositories and the images of a version, once."""
+        if not (self.served / version).exists():
             key, part = Key(self.base), self.base / "served.part"
-            kubernetes.publish(part, [VERSION], key)
-            _shell(part / "images" / VERSION / "shell")
+            kubernetes.publish(part, [version], key)
+            _shell(part / "images" / version / "shell")
             (part / KEY).write_bytes(key.public)
             key.close()
-            part.rename(self.served)
+            self.served.mkdir(exist_ok=True)
+            part.rename(self.served / version)
 
     def describe(self) -> None:
-        """Write the inventory and the variables of the site."""
-        self.groups.write_text(json.dumps({name: {"hosts": dict.fromkeys(rows)} for name, rows in GROUPS.items()}))
-        self.values.write_text(json.dumps(self.variables, indent=2))
+        """Write the inventory, the lab's own and what makes its machines this site."""
+        values = self.inventory / "group_vars"
+        values.mkdir(parents=True, exist_ok=True)
+        for path in ("hosts.py", "group_vars/gpu_cluster.yml"):
+            link = self.inventory / path
+            link.unlink(missing_ok=True)
+            link.symlink_to(INVENTORY / path)
+        groups = {name: {"hosts": dict.fromkeys(rows)} for name, rows in self.site_groups.items()}
+        (self.inventory / "groups.yml").write_text(json.dumps(groups))
+        (values / "all.json").write_text(json.dumps(self.variables, indent=2))
+
+    def of_version(self, version: str) -> dict[str, Any]:
+        """The variables that say which Kubernetes there is to be."""
+        url, key = self._origin(version)
+        return {
+            "kubernetes_common_version": version,
+            "kubernetes_common_repo_url": f"{url}/kubernetes/v{version.rpartition('.')[0]}/deb",
+            **{f"kubernetes_common_repo_{name}": value for name, value in key.items()},
+        }
+
+    def _origin(self, version: str) -> tuple[str, dict[str, str]]:
+        url = f"http://{Lab().gateway}:{PORT}/{version}"
+        sha256 = hashlib.sha256((self.served / version / KEY).read_bytes()).hexdigest()
+        return url, {"key_url": f"{url}/{KEY}", "key_sha256": sha256}
 
     @property
     def variables(self) -> dict[str, Any]:
-        sha256 = hashlib.sha256((self.served / KEY).read_bytes()).hexdigest()
-        url = f"http://{Lab().gateway}:{PORT}"
-        of_key = {"key_url": f"{url}/{KEY}", "key_sha256": sha256}
+        url, key = self._origin(VERSION)
         return {
             **SPECIAL,
+            **self.of_version(VERSION),
             "container_runtime_engine": "containerd",
-            "kubernetes_common_version": VERSION,
             "kubernetes_common_image_repository": f"{HEAD}:5000/kubernetes",
-            "kubernetes_common_repo_url": f"{url}/kubernetes/v{VERSION.rpartition('.')[0]}/deb",
-            **{f"kubernetes_common_repo_{name}": value for name, value in of_key.items()},
             "container_runtime_docker_repo_url": f"{url}/docker",
             "container_runtime_docker_repo_suites": ["/"],
             "container_runtime_docker_repo_components": [],
-            **{f"container_runtime_docker_repo_{name}": value for name, value in of_key.items()},
+            **{f"container_runtime_docker_repo_{name}": value for name, value in key.items()},
             "registry_tls_path": str(self.base / "tls"),
             "registry_passwords_path": str(self.base / "passwords"),
             "registry_public": ["kubernetes"],
+            **self.more,
         }
 
     @contextmanager
@@ -124,43 +155,50 @@ class Cluster:
             yield
             server.shutdown()
 
-    def push(self) -> None:
+    def push(self, version: str = VERSION) -> None:
         """Push the images to the site's registry, by its address: only the machines know its name."""
         password = (self.base / "passwords" / "operator").read_text().strip()
         registry = Registry(f"{Lab().get(HEAD).address}:5000", self.base / "tls" / AUTHORITY, "operator", password)
-        kubernetes.push(self.served / "images" / VERSION, registry)
+        kubernetes.push(self.served / version / "images" / version, registry)
 
-    def run(self, playbook: str, options: str = "", **variables: Any) -> Play:
+    def run(self, playbook: str, options: str = "", *, hosts: Iterable[str] = (), **variables: Any) -> Play:
         return run_playbook(
             playbook,
-            limit=",".join(MACHINES),
-            extra_vars={**self.variables, **variables},
-            options=f"-i {INVENTORY} -i {self.groups} {options}",
+            limit=",".join(hosts or self.machines),
+            extra_vars=variables,
+            options=f"-i {self.inventory} {options}",
         )
 
     def converge(self, playbook: str, options: str = "", **variables: Any) -> Play:
         play = self.run(playbook, options, **variables)
         assert play.rc == 0, play.tail()
+        self.is_made |= playbook == "site.yml"
         return play
 
 
 @contextmanager
-def cluster(base: Path) -> Iterator[Cluster]:
+def cluster(made: Cluster) -> Iterator[Cluster]:
     """Machines with nothing but Debian, and beside them repositories and a registry with all that a cluster needs."""
-    made = Cluster(base)
-    base.mkdir(exist_ok=True)
-    lab("up", *(word for name, gpus in MACHINES.items() for word in ("--machine", f"{name}:trixie:{gpus}")))
-    # The proxy of the lab's machines serves no such port.
-    direct = f'Acquire::http::Proxy::{Lab().gateway} "DIRECT";\n'
-    for name in MACHINES:
-        ssh(name, "sudo tee /etc/tmpfiles.d/kmsg.conf && sudo systemd-tmpfiles --create kmsg.conf", given=KMSG)
-        ssh(name, "sudo tee /etc/apt/apt.conf.d/90mirror", given=direct)
+    made.base.mkdir(exist_ok=True)
+    lab("up", *(word for name, gpus in made.machines.items() for word in ("--machine", f"{name}:trixie:{gpus}")))
+    for name in made.machines:
+        prepare(name)
     made.publish()
     made.describe()
     with made.serving():
         made.converge("registry.yml")
         made.push()
         yield made
+
+
+def prepare(machine: str) -> None:
+    """What a bare machine of the lab lacks for Kubernetes."""
+    ssh(machine, "sudo tee /etc/tmpfiles.d/kmsg.conf && sudo systemd-tmpfiles --create kmsg.conf", given=KMSG)
+    # The proxy of the lab's machines serves no such port.
+    direct = f'Acquire::http::Proxy::{Lab().gateway} "DIRECT";\n'
+    ssh(machine, "sudo tee /etc/apt/apt.conf.d/90mirror", given=direct)
+    # All comes from the site: the host has the repositories, and a cache of Debian's.
+    lab("egress", machine, "closed")
 
 
 def _shell(directory: Path) -> None:
@@ -173,9 +211,9 @@ def _shell(directory: Path) -> None:
     oci.write(directory, "1", [layer], {"Env": ["PATH=/bin"]})
 
 
-def kubectl(words: str, given: str | None = None, check: bool = True) -> str:
-    """What kubectl prints on the control plane."""
-    return ssh(HEAD, f"sudo kubectl --kubeconfig /etc/kubernetes/admin.conf {words}", check=check, given=given)
+def kubectl(words: str, given: str | None = None, check: bool = True, where: str = HEAD) -> str:
+    """What kubectl prints on a control plane."""
+    return ssh(where, f"sudo kubectl --kubeconfig /etc/kubernetes/admin.conf {words}", check=check, given=given)
 
 
 def node(name: str) -> Mapping[str, Any]:
@@ -185,13 +223,14 @@ def node(name: str) -> Mapping[str, Any]:
 
 def main() -> None:
     """The cluster, left running: `make lab-kubernetes`."""
-    with cluster(LEFT_RUNNING) as made:
-        words = ("-i", INVENTORY, "-i", made.groups, "-e", f"@{made.values}", "--limit", ",".join(MACHINES))
+    with cluster(Cluster(LEFT_RUNNING)) as made:
+        words = ("-i", made.inventory, "--limit", ",".join(MACHINES))
         playbook = Path(sys.executable).with_name("ansible-playbook")
         done = subprocess.run([playbook, *words, ROOT / "playbooks" / "site.yml"], check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
     print(kubectl("get nodes -o wide"))
+    print(f"Try: .venv/bin/gpuops status -i {made.inventory}")
 
 
 if __name__ == "__main__":

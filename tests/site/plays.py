@@ -190,6 +190,17 @@ def kernel_says(machine: str, line: str) -> None:
     )
 
 
+def xid(machine: str, address: str) -> float:
+    """A fault of the GPU at this address, and when its line was in the kernel's log."""
+    line = f"NVRM: Xid (PCI:{address}): 79, pid=4242, name=python3, GPU has fallen off the bus."
+    told = ssh(
+        machine,
+        "now=$(awk '{printf \"%d\", $1 * 1000000}' /proc/uptime); date +%s.%N; "
+        f"printf '4,%s,%s,-;%s\\n' \"$now\" \"$now\" '{line}' | sudo tee {KERNEL_LOG} >/dev/null",
+    )
+    return float(told.split()[0])
+
+
 def until(wanted: Callable[[], Any], seconds: float, told: Callable[[], Any]) -> Any:
     """Wait for something that must come; the time is no measure, only the end of the patience.
 

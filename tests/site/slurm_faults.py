@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.site.plays import KERNEL_LOG, ROOT, ssh, until
+from tests.site.plays import ROOT, ssh, until, xid
 
 # By their positions: where the two simulated GPUs of a node are on the PCI bus.
 ADDRESSES = ("0000:3b:00", "0000:af:00")
@@ -160,7 +160,7 @@ class Faults:
         position = dice.randrange(len(ADDRESSES))
         if kill:
             self._kill(node)
-        fault = self._fails(node, position)
+        fault = xid(node, ADDRESSES[position])
         closed = self._wait(node, fault, "guard")
         was_held = closed == fault or self._wait(node, closed, "unguard") == closed
         if dice.random() < 0.25:
@@ -205,15 +205,6 @@ class Faults:
         # The daemon alone: what runs jobs is in the same control group.
         kill = f"sudo systemctl kill --kill-who=main -s KILL {unit}"
         ssh(machine, f"(sleep {delay:.2f}; {kill}) >/dev/null 2>&1 </dev/null &")
-
-    def _fails(self, node: str, position: int) -> float:
-        line = f"NVRM: Xid (PCI:{ADDRESSES[position]}): 79, pid=4242, name=python3, GPU has fallen off the bus."
-        told = ssh(
-            node,
-            "now=$(awk '{printf \"%d\", $1 * 1000000}' /proc/uptime); date +%s.%N; "
-            f"printf '4,%s,%s,-;%s\\n' \"$now\" \"$now\" '{line}' | sudo tee {KERNEL_LOG} >/dev/null",
-        )
-        return float(told.split()[0])
 
     def _wait(self, node: str, since: float, *kinds: str) -> float:
         """When the reconciler had taken a step of one of these kinds on the node."""

@@ -7,32 +7,21 @@ The tests of this file run in order.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.site.kubernetes_lab import GPU, HEAD, LEFT_RUNNING, MACHINES, OTHER, Cluster, cluster, kubectl, node
+from tests.site.kubernetes_lab import GPU, MACHINES, OTHER, SHELL, Cluster, kubectl, node
 from tests.site.plays import lab, services, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    kept = os.environ.get("GPUOPS_KEEP_LAB")
-    with cluster(LEFT_RUNNING if kept else tmp_path_factory.mktemp("kubernetes")) as made:
-        yield made
-    if not kept:
-        lab("down", *(word for name in MACHINES for word in ("--machine", name)))
 
 
 def pod(name: str, machine: str, gpus: int = 0) -> dict[str, Any]:
     """A pod on a node that stays."""
     container = {
         "name": "main",
-        "image": f"{HEAD}:5000/kubernetes/shell:1",
+        "image": SHELL,
         "command": ["/bin/sh", "-c", "exec sleep 100000"],
         **({"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}),
     }
@@ -56,16 +45,16 @@ def inside(name: str, command: str, check: bool = True) -> str:
     return kubectl(f"exec {name} -- /bin/sh -c '{command}'", check=check).strip()
 
 
-def test_check_mode_announces_the_cluster_and_makes_nothing(bare: Cluster) -> None:
+def test_check_mode_announces_the_cluster_and_makes_nothing(bare_kubernetes: Cluster) -> None:
     before = {machine: lab("changes", machine) for machine in MACHINES}
-    play = bare.run("site.yml", "--check --diff")
+    play = bare_kubernetes.run("site.yml", "--check --diff")
     assert play.rc == 0, play.tail()
     assert "kubelet" in " ".join(play.drifts[GPU, "kubernetes"])
     assert {machine: lab("changes", machine) for machine in MACHINES} == before
 
 
-def test_one_run_makes_the_cluster_from_bare_machines(bare: Cluster) -> None:
-    bare.converge("site.yml")
+def test_one_run_makes_the_cluster_from_bare_machines(bare_kubernetes: Cluster) -> None:
+    bare_kubernetes.converge("site.yml")
     nodes = json.loads(kubectl("get nodes -o json"))["items"]
     ready = {
         row["metadata"]["name"]: [one["status"] for one in row["status"]["conditions"] if one["type"] == "Ready"]
@@ -76,14 +65,14 @@ def test_one_run_makes_the_cluster_from_bare_machines(bare: Cluster) -> None:
     assert node(GPU)["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB"
 
 
-def test_a_second_run_changes_nothing_and_restarts_no_daemon(bare: Cluster) -> None:
+def test_a_second_run_changes_nothing_and_restarts_no_daemon(bare_kubernetes: Cluster) -> None:
     before = {machine: services(machine) for machine in MACHINES}
-    play = bare.converge("site.yml")
+    play = bare_kubernetes.converge("site.yml")
     assert {machine: play.changed_tasks.get(machine, []) for machine in MACHINES} == {name: [] for name in MACHINES}
     assert {machine: services(machine) for machine in MACHINES} == before
 
 
-def test_pods_of_all_nodes_reach_each_other_and_the_names_of_services(bare: Cluster) -> None:
+def test_pods_of_all_nodes_reach_each_other_and_the_names_of_services(bare_kubernetes: Cluster) -> None:
     kubectl("wait --for=condition=Available --timeout=120s -n kube-system deployment/coredns")
     names = {machine: f"walker-{machine}" for machine in (GPU, OTHER)}
     start(*(pod(name, machine) for machine, name in names.items()))
@@ -94,7 +83,7 @@ def test_pods_of_all_nodes_reach_each_other_and_the_names_of_services(bare: Clus
         assert "10.96.0.1" in inside(name, "nslookup kubernetes.default.svc.cluster.local")
 
 
-def test_a_pod_sees_the_gpus_that_it_was_given_and_no_other(bare: Cluster) -> None:
+def test_a_pod_sees_the_gpus_that_it_was_given_and_no_other(bare_kubernetes: Cluster) -> None:
     start(pod("one", GPU, gpus=1), pod("two", GPU, gpus=1))
     seen = {name: inside(name, "ls /dev | grep nvidia[0-9]").split() for name in ("one", "two")}
     assert sorted(seen["one"] + seen["two"]) == ["nvidia0", "nvidia1"]
@@ -104,7 +93,7 @@ def test_a_pod_sees_the_gpus_that_it_was_given_and_no_other(bare: Cluster) -> No
     assert "Operation not permitted" in made
 
 
-def test_a_fault_withholds_its_gpu_and_no_pod_is_lost(bare: Cluster) -> None:
+def test_a_fault_withholds_its_gpu_and_no_pod_is_lost(bare_kubernetes: Cluster) -> None:
     lab("xid", GPU, "--gpu", "1", "--code", "79")
     until(lambda: allocatable() == "1", 60, allocatable)
     (condition,) = [row for row in node(GPU)["status"]["conditions"] if row["type"] == "GpuHealthy"]
@@ -121,16 +110,16 @@ def test_a_fault_withholds_its_gpu_and_no_pod_is_lost(bare: Cluster) -> None:
     )
 
 
-def test_a_node_is_drained_and_given_back(bare: Cluster) -> None:
+def test_a_node_is_drained_and_given_back(bare_kubernetes: Cluster) -> None:
     alone = f"walker-{OTHER}"
-    drained = bare.run("drain.yml", "--diff", target_hosts=OTHER, drain_reason="new fan", drain_timeout=20)
+    drained = bare_kubernetes.run("drain.yml", "--diff", target_hosts=OTHER, drain_reason="new fan", drain_timeout=20)
     assert drained.rc != 0
     # Nothing would start it again.
     assert f"default/{alone}" in drained.stdout
     assert kubectl(f"get pod {alone} -o jsonpath={{.status.phase}}").strip() == "Running"
     kubectl(f"delete pod {alone} --wait=true --grace-period=1")
-    bare.converge("drain.yml", target_hosts=OTHER, drain_timeout=60)
+    bare_kubernetes.converge("drain.yml", target_hosts=OTHER, drain_timeout=60)
     assert node(OTHER)["spec"]["unschedulable"]
     assert node(OTHER)["metadata"]["annotations"]["baremetal-gpu/drained-by-operator"] == "new fan"
-    bare.converge("restore.yml", target_hosts=OTHER)
+    bare_kubernetes.converge("restore.yml", target_hosts=OTHER)
     assert "unschedulable" not in node(OTHER)["spec"]

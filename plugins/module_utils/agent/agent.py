@@ -245,7 +245,7 @@ class Agent:
                 senseless = look_shape.senseless(look)
                 self.problems.pop("answers", None)
                 if senseless:
-                    self.problems["answers"] = one_line(f"NVML answers nonsense: {'; '.join(senseless[:3])}")
+                    self.problems["answers"] = one_line(f"NVML gives impossible answers: {'; '.join(senseless[:3])}")
                 self._judge(look, [])
             elif "event" in message:
                 self._judge(None, [message["event"]])
@@ -428,7 +428,9 @@ class Agent:
             listener.listen(8)
         except OSError as failure:
             listener.close()
-            self.problems["socket"] = f"nobody can ask the agent anything: {path} cannot be made ({failure.strerror})"
+            self.problems["socket"] = (
+                f"the agent does not answer requests: {path} cannot be created ({failure.strerror})"
+            )
             return
         finally:
             os.umask(before)
@@ -449,7 +451,7 @@ class Agent:
                 request = json.loads(client.recv(REQUEST_AT_MOST))
                 answer = self._answer(request)
             except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as failure:
-                answer = {"error": one_line(f"not understood: {failure}")}
+                answer = {"error": one_line(f"the request is not valid: {failure}")}
             except OSError:
                 return
             with contextlib.suppress(OSError):
@@ -459,7 +461,7 @@ class Agent:
         if request["do"] == "clear":
             for name in ("device", "code"):
                 if not isinstance(request.get(name), (str, type(None))):
-                    raise ValueError(f"{name} is no text")
+                    raise ValueError(f"{name} is not text")
             return {"cleared": self._clear(request.get("device"), request.get("code")), "health": self.report}
         if request["do"] == "look":
             self._next_look = self._next_slow_look = time.monotonic()

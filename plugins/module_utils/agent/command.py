@@ -72,7 +72,7 @@ def _check(config: Any) -> None:
         raise bounded_json.Malformed("it is not an object")
     for key in config:
         if key not in CONFIG:
-            raise bounded_json.Malformed(f"it has {key!r}, which is no setting")
+            raise bounded_json.Malformed(f"it has {key!r}, which is not a setting")
     for key, right in CONFIG.items():
         if key in config and not right(config[key]):
             raise bounded_json.Malformed(f"{key} is {one_line(config[key], 60)!r}")
@@ -120,7 +120,7 @@ def _check_section(given: dict[str, Any], kind: type, where: str) -> None:
     fields = {row.name: row for row in dataclasses.fields(kind)}
     for name, value in given.items():
         if name not in fields:
-            raise bounded_json.Malformed(f"{where} has {name!r}, which is no setting")
+            raise bounded_json.Malformed(f"{where} has {name!r}, which is not a setting")
         right = _KINDS.get(str(fields[name].type))
         if right is not None and not right(value):
             raise bounded_json.Malformed(f"{where}.{name} is {one_line(value, 60)!r}")
@@ -182,7 +182,7 @@ def read_result(config: dict[str, Any]) -> dict[str, Any]:
     path = config.get("result", agent_result.RESULT)
     result = agent_result.load(path)
     if not agent_result.is_report(result.get("health")):
-        raise agent_result.Unusable(f"{path} has no report in it that can be understood")
+        raise agent_result.Unusable(f"{path} has no readable report")
     result["age_s"] = round(max(0.0, agent_result.age_s(result)), 1)
     result["stale_why"] = None
     try:
@@ -274,7 +274,7 @@ def order(config: dict[str, Any]) -> int:
             answer = node_orders.obey(settings, devices)
         except OSError as failure:
             # The agent asks for it again.
-            complain(f"the order has to wait: {failure}")
+            complain(f"the order waits: {failure}")
             return 1
         say(json.dumps(answer))
         if answer == done or not answer or answer["state"] == "running":
@@ -292,12 +292,12 @@ def arguments() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
         ("status", f"show the agent's last verdict; the exit code is {verdict.IN_WORDS}, {NO_AGENT} no agent"),
-        ("probe", f"look once, without the agent; the exit code is {verdict.IN_WORDS}"),
+        ("probe", f"look at the GPUs once, without the agent; the exit code is {verdict.IN_WORDS}"),
     ):
         commands.add_parser(name, help=text, description=text).add_argument(
             "--json", action="store_true", help="print JSON instead of a table"
         )
-    text = "lift faults that wait for an operator, after the cause was mended"
+    text = "clear faults that wait for an operator, after the cause was repaired"
     one = commands.add_parser("clear", help=text, description=text)
     one.add_argument("device", nargs="?", help="UUID or PCI address; by default the faults of the node and every GPU")
     one.add_argument("code", nargs="?", help="code of the fault; by default all")

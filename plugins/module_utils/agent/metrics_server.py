@@ -149,7 +149,7 @@ def _why_not(settings: Settings, failure: OSError) -> str:
         if failure.errno == errno.EADDRINUSE
         else "give an address of this host as gpu_agent_metrics_address"
     )
-    return f"nobody can scrape {settings.address} port {settings.port} ({failure.strerror}). To do: {remedy}"
+    return f"metrics are not served at {settings.address} port {settings.port} ({failure.strerror}). To do: {remedy}"
 
 
 class MetricsServer:

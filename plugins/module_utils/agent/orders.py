@@ -145,7 +145,7 @@ class Inbox:
         order, clear = told.get("order"), told.get("clear")
         self.problem = None
         if order is not None and not is_order(order):
-            self.problem = f"an order of the reconciler is none that can be understood: {one_line(order, 100)}"
+            self.problem = f"an order of the reconciler is not valid: {one_line(order, 100)}"
         elif order is not None and order != self._laid:
             # After a restart too: what was cut then is taken up again.
             self._laid = order
@@ -153,7 +153,7 @@ class Inbox:
         if clear is None:
             return None
         if not is_clear(clear):
-            self.problem = f"what the reconciler says is mended cannot be understood: {one_line(clear, 100)}"
+            self.problem = f"a request of the reconciler to clear faults is not valid: {one_line(clear, 100)}"
             return None
         self._waiting = clear
         return self.again()
@@ -173,7 +173,9 @@ class Inbox:
             known = {"id": number}
             self._write(self.cleared, known)
             self._waiting = None
-            self.problem = f"{why}. What was said to be mended is not cleared. To do: run `gpu-agent clear` on the host"
+            self.problem = (
+                f"{why}. What the operator said is repaired is not cleared. To do: run `gpu-agent clear` on the host"
+            )
             return False
         if known.get("id") == number or self._write(self.cleared, {"id": number}):
             self._waiting = None
@@ -192,7 +194,7 @@ class Inbox:
         try:
             host_files.write(path, json.dumps(dict(content)) + "\n", mode=0o600)
         except OSError as why:
-            self.problem = f"{path} cannot be written ({why.strerror}), so what the reconciler says has to wait"
+            self.problem = f"{path} cannot be written ({why.strerror}), so orders of the reconciler wait"
             return False
         return True
 

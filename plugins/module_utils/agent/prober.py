@@ -275,7 +275,7 @@ class Prober:
             "error": nvml_messages.error(
                 None,
                 "garbage",
-                f"the process that asks NVML answered with garbage: {why}",
+                f"the process that asks NVML gave an answer that cannot be read: {why}",
                 "the NVML library is broken: reinstall the driver's libraries",
             )
         }

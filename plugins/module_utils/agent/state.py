@@ -46,7 +46,7 @@ class State:
             self.is_new = True
             return {}
         except UnicodeDecodeError as failure:
-            self.put_aside(f"byte {failure.start} is no UTF-8")
+            self.put_aside(f"byte {failure.start} is not UTF-8")
             return {}
         except OSError as failure:
             self.put_aside(str(failure.strerror))
@@ -61,7 +61,7 @@ class State:
         """The file cannot be gone on with. It is kept, and `lost` tells it."""
         aside = host_files.put_aside(self.path)
         kept = f"it is kept as {aside}" if aside else "it cannot be put aside"
-        self.lost = f"{self.path} cannot be used ({why}); {kept}, and the history begins anew"
+        self.lost = f"{self.path} cannot be used ({why}); {kept}, and a new history is started"
         self.is_new, self._written = True, ""
 
     def save(self, history: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ def _record(one: Any, where: str) -> None:
         _must(_part(row, "last", place), float, f"{place}.last", optional=True)
         for bucket in _must(_part(row, "minutes", place), list, f"{place}.minutes"):
             if len(_must(bucket, list, f"{place}.minutes")) != 2:
-                raise Malformed(f"{place}.minutes has a row that is no pair")
+                raise Malformed(f"{place}.minutes has a row that is not a pair")
             _must(bucket[0], int, f"{place}.minutes")
             _must(bucket[1], float, f"{place}.minutes")
     for row, place in _rows(one, "faults", where):
@@ -209,7 +209,7 @@ def _numbered(rows: Any, where: str) -> list[tuple[Any, str]]:
     _must(rows, dict, where)
     for key in rows:
         if not (key.isascii() and key.isdigit() and len(key) < 10):
-            raise Malformed(f"{where} has {key[:20]!r}, which is no number")
+            raise Malformed(f"{where} has {key[:20]!r}, which is not a number")
     return [(row, f"{where}.{key}") for key, row in rows.items()]
 
 

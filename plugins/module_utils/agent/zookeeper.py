@@ -264,7 +264,7 @@ class Child:
             if self._is_kept(session, path, data, rows):
                 self.kept[path] = data
                 return
-        raise Failure(f"{path} is taken away or changed by somebody else each time that it is written")
+        raise Failure(f"{path} is removed or changed by another client each time that it is written")
 
     def _is_kept(self, session: LiveSession, path: str, data: bytes, rows: list[Acl]) -> bool:
         """Whether it is as it should be; if not, it has been done what makes it so."""
@@ -307,7 +307,7 @@ class Child:
             return
         if why:
             self.orders_at = time.monotonic() + RETRY_AT_MOST_S
-        self._say(problem=f"what {self.orders} says is not heard: {why}" if why else None)
+        self._say(problem=f"orders at {self.orders} are not obeyed: {why}" if why else None)
         if told.get("order") or told.get("clear"):
             self._say(orders=told)
 
@@ -319,7 +319,7 @@ class Child:
             reader = (self.reader or "").partition(":")[0]
             if not reader or may[0].id.partition(":")[0] == reader:
                 return ""
-        return f"not the reconciler alone may write there ({', '.join(in_words(rows)) or 'nobody knows who'})"
+        return f"clients other than the reconciler can write there ({', '.join(in_words(rows)) or 'unknown clients'})"
 
     def _say(self, **what: Any) -> None:
         """Once; the agent needs no word of it twice."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, passwords, slurm_state
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup import archive, etcd, passwords, slurm_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.archive import (
     DIRECTORY,
     DUMP,
@@ -28,7 +28,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.backup.archive impor
     Packed,
     Row,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import Part
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import SNAPSHOT, Part
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
@@ -94,6 +94,10 @@ class _Packing:
                 self._take(path)
         for path in self._part.sqlite:
             self._copy_sqlite(path)
+        if self._part.saved_by == "etcd" and etcd.member() is not None:
+            copy = os.path.join(self._private, "etcd")
+            etcd.save(copy, self._run)
+            self._add_copy(copy, Row(FILE, SNAPSHOT))
         if self._part.mariadb:
             self._dump(self._part.mariadb)
         hashes = passwords.read(self._part.people) if self._part.people else {}
@@ -127,6 +131,8 @@ class _Packing:
     def _take(self, path: str) -> bool:
         """Put in what is at a path; false if nothing is there, and it may have another name now."""
         if not self._part.has(path) or any(path in (one, *(one + end for end in BESIDE)) for one in self._part.sqlite):
+            return True
+        if self._part.saved_by == "etcd" and path == SNAPSHOT:
             return True
         status = None
         # An operator's own links lead where he keeps things.

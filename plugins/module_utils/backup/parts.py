@@ -20,6 +20,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 
 PATH = text(r"(?:/[^/\0\n]+)+", 4096, "an absolute path")
 NAME = text(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", 128, "a name")
+# Where a snapshot of etcd is put back to, from which a control plane is then made.
+SNAPSHOT = "/var/lib/baremetal-gpu/etcd-snapshot/snapshot.db"
 # An account of a person, as the role users makes it.
 _PERSON = object_of({"name": NAME, "group": NAME, "uid": whole(1000, 1 << 31), "gid": whole(1000, 1 << 31)})
 _SHAPE = object_of(
@@ -34,7 +36,7 @@ _SHAPE = object_of(
         "units": list_of(NAME),
         "packages": list_of(NAME),
         "people": list_of(_PERSON),
-        "saved_by": one_of("slurmctld"),
+        "saved_by": one_of("etcd", "slurmctld"),
     },
 )
 
@@ -50,7 +52,8 @@ class Part:
     :ivar units: what does not run while it is put back.
     :ivar packages: whose versions it depends on: an older one does not read it.
     :ivar people: name, group, uid and gid of accounts whose passwords are kept, as hashes.
-    :ivar saved_by: the program that is asked before to write down what it knows: slurmctld or none.
+    :ivar saved_by: the program that is asked to write down what it knows: slurmctld, before its files are read; etcd,
+        whose snapshot is at SNAPSHOT; or none.
     :ivar not_needed: why nothing of it is in an archive.
     """
 

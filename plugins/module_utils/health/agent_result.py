@@ -146,5 +146,5 @@ def read(root: str = "/") -> dict[str, Any]:
         raise Unusable(f"there is none at {where}") from None
     check(result, root)
     if not is_report(result.get("health")):
-        raise Unusable("it has no report in it that can be understood")
+        raise Unusable("it has no readable report")
     return result

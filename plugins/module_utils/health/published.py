@@ -140,7 +140,7 @@ def checked(host: str, told: Mapping[str, Any]) -> dict[str, Any]:
         raise Malformed(f"it has schema {shown(told['schema'])}, and this reconciler reads {SCHEMA}")
     verdict: dict[str, Any] = _verdict(told, "it")
     if verdict["host"] != host:
-        raise Malformed(f"it is of {verdict['host']}")
+        raise Malformed(f"it belongs to {verdict['host']}")
     uuids = [row["uuid"] for row in verdict["devices"] if row.get("uuid")]
     for name, rows in (("devices", uuids), ("listed", verdict.get("listed") or [])):
         twice = sorted({uuid for uuid in rows if rows.count(uuid) > 1})

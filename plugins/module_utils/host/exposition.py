@@ -14,6 +14,20 @@ Metrics = Mapping[str, "tuple[str, tuple[str, ...], str]"]
 # Name, labels and value. A label that is None is left out.
 Sample = tuple[str, dict[str, Any], float]
 
+# Who has which GPU, from each scheduler.
+LEASES: Metrics = {
+    "gpu_lease_info": (
+        "gauge",
+        ("scheduler", "host", "minor", "job_id", "job_name", "user", "account", "partition"),
+        "A GPU that a job has; the value is always 1.",
+    ),
+    "gpu_lease_start_timestamp_seconds": (
+        "gauge",
+        ("scheduler", "host", "job_id"),
+        "When a job got its GPUs on a host.",
+    ),
+}
+
 
 def _escaped(value: Any) -> str:
     return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -39,6 +39,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names imp
     SLICES,
     TAINT,
     USER_LABEL,
+    VERDICT,
+    VERDICT_AT_MOST,
 )
 
 # Of an answer; then the next ones are asked for.
@@ -65,24 +67,31 @@ def _listed(shape: Shape) -> Shape:
 _NAME = text(r"[a-z0-9]([a-z0-9.:-]*[a-z0-9])?", 253, "a name of Kubernetes")
 _WORD, _SENTENCE = text(at_most=253), text(at_most=1000)
 _AMOUNTS = or_null(mapping_of(_WORD, text(at_most=40)))
-_META = object_of(
-    {"name": _NAME},
-    {
-        "namespace": _NAME,
-        "labels": or_null(mapping_of(_WORD, _WORD)),
-        "annotations": or_null(mapping_of(_WORD, _SENTENCE)),
-        "creationTimestamp": or_null(_WORD),
-        "deletionTimestamp": or_null(_WORD),
-        "ownerReferences": _listed(object_of({"kind": _WORD, "name": _WORD})),
-    },
-)
+
+
+def _meta(annotation: Shape) -> Shape:
+    return object_of(
+        {"name": _NAME},
+        {
+            "namespace": _NAME,
+            "labels": or_null(mapping_of(_WORD, _WORD)),
+            "annotations": or_null(mapping_of(_WORD, annotation)),
+            "creationTimestamp": or_null(_WORD),
+            "deletionTimestamp": or_null(_WORD),
+            "ownerReferences": _listed(object_of({"kind": _WORD, "name": _WORD})),
+        },
+    )
+
+
+_META = _meta(_SENTENCE)
 _CONDITION = object_of(
     {"type": _WORD, "status": _WORD},
     {"reason": _WORD, "message": _SENTENCE, "lastHeartbeatTime": or_null(_WORD), "lastTransitionTime": or_null(_WORD)},
 )
 _TAINT = object_of({"key": _WORD, "effect": _WORD}, {"value": _WORD})
 _NODE = object_of(
-    {"metadata": _META},
+    # Its verdict is long.
+    {"metadata": _meta(text(at_most=VERDICT_AT_MOST))},
     {
         "spec": object_of({}, {"unschedulable": flag, "taints": _listed(_TAINT)}),
         "status": object_of(
@@ -98,7 +107,11 @@ _NODE = object_of(
 )
 _CONTAINER = object_of({}, {"restartPolicy": _WORD, "resources": object_of({}, {"requests": _AMOUNTS})})
 _WAITING = object_of({}, {"waiting": or_null(object_of({}, {"reason": _WORD, "message": _SENTENCE}))})
-_STATE = object_of({}, {"state": _WAITING})
+_ALLOCATED = object_of({}, {"name": _WORD, "resources": _listed(object_of({}, {"resourceID": _WORD}))})
+_STATE = object_of({}, {"state": _WAITING, "allocatedResourcesStatus": _listed(_ALLOCATED)})
+_MINORS = object_of(
+    {}, {"devices": list_of(object_of({}, {"uuid": or_null(_WORD), "minor": or_null(whole(0, 65535))}))}
+)
 _POD = object_of(
     {"metadata": _META},
     {
@@ -316,6 +329,7 @@ def node_row(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], claims:
         "gpus_free": free if takes_jobs else 0,
         "gpus_held": held,
         "withheld": sorted(withheld),
+        "minors": _minors(node),
         "is_gpu_node": bool(health) or any(labels.get(label) == "true" for label in HAS_GPUS),
         "gpu_health": {key: health.get(key, "") for key in ("status", "reason", "message")} if health else None,
         "gpu_health_at": seconds(health.get("lastHeartbeatTime")),
@@ -329,6 +343,28 @@ def node_row(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], claims:
         "memory_mib": int(memory),
         "free_memory_mib": max(int(memory - sum(asked(pod, "memory") for pod in pods) / 2**20), 0),
     }
+
+
+def _minors(node: Mapping[str, Any]) -> dict[str, int]:
+    """UUID -> the number of the device file of each GPU, as the node says it with its verdict."""
+    told = (node["metadata"].get("annotations") or {}).get(VERDICT, "{}")
+    try:
+        devices = _MINORS(json_object(told), VERDICT).get("devices", ())
+    except Malformed:
+        return {}
+    return {row["uuid"]: row["minor"] for row in devices if row.get("uuid") and row.get("minor") is not None}
+
+
+def _allocated(pod: Mapping[str, Any]) -> list[str]:
+    """The GPUs that kubelet has given a pod by a device plugin; it says so from 1.36 on."""
+    statuses = [
+        row for kind in ("initContainerStatuses", "containerStatuses") for row in _part(pod, "status", kind) or ()
+    ]
+    resources = [row for status in statuses for row in status.get("allocatedResourcesStatus") or ()]
+    ids = [
+        one.get("resourceID", "") for row in resources if row.get("name") == RESOURCE for one in row["resources"] or ()
+    ]
+    return [uuid for uuid in dict.fromkeys(ids) if _UUID.fullmatch(uuid)]
 
 
 def _hindrance(pod: Mapping[str, Any]) -> tuple[str, str]:
@@ -352,7 +388,7 @@ def job_row(pod: Mapping[str, Any], claims: Claims, users: Mapping[str, str]) ->
     namespace = meta.get("namespace") or ""
     owner = next(iter(meta.get("ownerReferences") or ()), None)
     scheduled, (stopped, _message) = _condition(pod, "PodScheduled"), _hindrance(pod)
-    uuids = claims.uuids(pod)
+    uuids = [*claims.uuids(pod), *_allocated(pod)]
     asks = 0 if _part(pod, "status", "extendedResourceClaimStatus") else int(asked(pod, RESOURCE))
     gpus = asks + claims.count(pod)
     started, limit = seconds(_part(pod, "status", "startTime")), _part(pod, "spec", "activeDeadlineSeconds")

@@ -60,7 +60,7 @@ def load(path: Path) -> Settings:
 def run(settings: Settings, ended: threading.Event) -> None:
     """Until the event is set."""
     gpus, client = Gpus(held=None), api.Api(api.Settings(settings.server))
-    status, leases = NodeStatus(client, settings.node), PodLeases()
+    status, leases = NodeStatus(client, settings.node, settings.way == "device_plugin"), PodLeases()
     own = OwnNode(client, settings.node, gpus, settings.agent)
     if settings.way == "dra":
         gives: Any = Driver(gpus, client, settings.node, settings.evicts)
@@ -76,9 +76,9 @@ def run(settings: Settings, ended: threading.Event) -> None:
         number = gpus.wait(number, SHOW_S)
         if not worker.is_alive():
             raise CallFailed("the GPUs are not given out any more", "see the traceback above")
+        status.show(gpus.found, gpus.problem, time.time())
         own.tell()
         own.hand_on()
-        status.show(gpus.found, gpus.problem, time.time())
         leases.show(time.time())
         problem = gives.problem or gpus.problem or status.problem or own.problem or leases.problem
         if problem != told:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import known_texts
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.known_texts import Known
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import maintenance
 
 # Conditions of a node that are bad where they are True.
@@ -55,15 +57,6 @@ CORDONED = {
         "ask who did it; once it is well, `kubectl uncordon {node}`",
     ),
 }
-
-
-class Known(NamedTuple):
-    """What is in a message in small letters, our code, the cause and the remedy."""
-
-    text: str
-    code: str
-    cause: str
-    remedy: str
 
 
 # Why a node is not Ready, by the message of that condition; the first that is in it counts.
@@ -170,7 +163,7 @@ def node_problems(node: Mapping[str, Any], now: float) -> list[Problem]:
     name, told = node["name"], node["reason"]
     found = []
     if not node["in_service"]:
-        known = next((one for one in NOT_READY if one.text in told.lower()), None)
+        known = known_texts.first(NOT_READY, told)
         if known is None:
             see = f"see `kubectl describe node {name}`, and `sudo journalctl -u kubelet` there"
             return [Problem("not_ready", name, "it is not ready for pods", f"{node['state']}: {told}", see)]
@@ -204,16 +197,11 @@ def _gpu_problems(node: Mapping[str, Any], now: float) -> list[Problem]:
     return []
 
 
-def _known_wait(message: str) -> Known | None:
-    small = message.lower()
-    return next((one for one in WAITS if one.text in small), None)
-
-
 def waits_for(reason: str, message: str) -> str:
     """Why a pod has no node, in plain words; what the scheduler says where there are none for it."""
     if reason == GATED:
         return "something else has to let it start first (schedulingGates)"
-    known = _known_wait(message)
+    known = known_texts.first(WAITS, message)
     return known.cause if known else message or "the scheduler has not considered it yet"
 
 
@@ -243,7 +231,7 @@ def pod_problems(
     if pod["gpus"] > most_gpus:
         cause = f"it asks for {pod['gpus']} GPUs, and no node has more than {most_gpus}"
         return [Problem("too_many_gpus", name, cause, message, "ask for fewer in each pod, and for more pods")]
-    known = _known_wait(message)
+    known = known_texts.first(WAITS, message)
     if known is None or not known.code:
         return []
     return [Problem(known.code, name, known.cause, message, known.remedy.format(**told))]
@@ -264,41 +252,41 @@ def shortened(problems: Iterable[Problem]) -> list[Problem]:
     ]
 
 
-# What kubectl says where it is refused, in small letters.
-NO_ANSWER: Sequence[tuple[Sequence[str], str, str, str]] = (
-    (
-        ("certificate has expired", "certificate is expired"),
+# What kubectl says where it is refused, in lower case.
+NO_ANSWER = (
+    Known(
+        "certificate has expired|certificate is expired",
         "certificates_ended",
         "a certificate of the cluster has ended",
-        "see `sudo kubeadm certs check-expiration` on a control plane; `sudo kubeadm certs renew all` there, then "
-        "restart the containers of the control plane, or reboot it",
+        "run `sudo systemctl start baremetal-gpu-kubernetes-renew` on the control planes, and see "
+        "`sudo kubeadm certs check-expiration` there",
     ),
-    (
-        ("kubectl: no such file",),
+    Known(
+        "kubectl: no such file",
         "not_installed",
         "kubectl is not installed there",
         "run `gpuops up --tags kubernetes`",
     ),
-    (
-        ("admin.conf",),
+    Known(
+        "admin.conf",
         "no_control_plane",
         "the host is not a control plane yet: it has no /etc/kubernetes/admin.conf",
         "run `gpuops up --tags kubernetes`",
     ),
-    (
-        ("refused", "no route", "eof", "reset"),
+    Known(
+        "refused|no route|eof|reset",
         "no_answer",
         "the API server does not run",
         "see `sudo crictl ps -a` and `sudo journalctl -u kubelet` on the control plane",
     ),
-    (
-        ("etcdserver", "etcd"),
+    Known(
+        "etcdserver|etcd",
         "no_etcd",
         "etcd does not answer the API server",
         "see `sudo crictl logs $(sudo crictl ps -a --name etcd -q | head -1)` and `df -h /var/lib/etcd` there",
     ),
-    (
-        ("unauthorized", "forbidden", "unknown authority"),
+    Known(
+        "unauthorized|forbidden|unknown authority",
         "not_trusted",
         "the API server does not accept /etc/kubernetes/admin.conf",
         "make it anew with `sudo kubeadm init phase kubeconfig admin` on the control plane",
@@ -306,11 +294,14 @@ NO_ANSWER: Sequence[tuple[Sequence[str], str, str, str]] = (
 )
 
 
+_NO_ANSWER = Known(
+    "",
+    "no_answer",
+    "the API server does not answer",
+    "see `sudo crictl ps -a` and `sudo journalctl -u kubelet` on the control plane, and its port 6443",
+)
+
+
 def no_answer(evidence: str) -> Problem:
     """Why the API server was not asked, by what kubectl said."""
-    small = evidence.lower()
-    for words, code, cause, remedy in NO_ANSWER:
-        if any(word in small for word in words):
-            return Problem(code, "Kubernetes", cause, evidence, remedy)
-    see = "see `sudo crictl ps -a` and `sudo journalctl -u kubelet` on the control plane, and its port 6443"
-    return Problem("no_answer", "Kubernetes", "the API server does not answer", evidence, see)
+    return known_texts.problem("Kubernetes", NO_ANSWER, evidence, _NO_ANSWER)

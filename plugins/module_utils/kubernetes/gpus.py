@@ -30,6 +30,7 @@ class Gpu:
     """:ivar code: of the fatal verdict that withholds it, `not_seen_well` before its first good one, empty if it may
     be given out.
     :ivar numa: the NUMA node, None where the host does not have the GPU at one.
+    :ivar minor: the number of its device file.
     :ivar scores: how near each other GPU is, by UUID; see gpu/topology.py.
     """
 
@@ -38,6 +39,7 @@ class Gpu:
     text: str = ""
     numa: int | None = None
     index: int | None = None
+    minor: int | None = None
     model: str = ""
     address: str = ""
     architecture: str = ""
@@ -135,6 +137,7 @@ def judged(result: Mapping[str, Any], before: Mapping[str, Gpu]) -> dict[str, Gp
             text,
             numa=_number(row.get("numa_node"), 4096),
             index=_number(row.get("index"), GPUS_AT_MOST),
+            minor=_number(row.get("minor"), 1 << 16),
             model=one_line(row.get("name") or "", 64),
             address=one_line(row.get("pci_address") or "", 32),
             architecture=one_line(row.get("architecture") or "", 32),

@@ -4,7 +4,7 @@
 """Take a node of Kubernetes out of service for an operator and give it back, without undoing what others have done.
 
 A cordon has no owner in Kubernetes, so an annotation tells of an operator's drain from here. The reconciler has one of
-its own; a cordon with neither is somebody else's.
+its own; a cordon with neither was made by another client.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def reasons(node: Node) -> dict[str, str]:
     return found or {OTHER: ""}
 
 
-def shown(name: str, found: Mapping[str, str]) -> str:
+def summary(name: str, found: Mapping[str, str]) -> str:
     """A node in one line: whether it takes pods, and why not."""
     told = "; ".join(f"{owner}: {why}" if why else owner for owner, why in found.items())
     return f"{name}: cordoned by {told}\n" if found else f"{name}: takes pods\n"
@@ -131,11 +131,11 @@ def settle(
             code="no_node",
             subject=name,
         )
-    before = shown(name, reasons(node))
+    before = summary(name, reasons(node))
     if state == "drained":
         changed, after = drain(kubectl, node, why, check_mode)
         if timeout_s > 0 and not check_mode:
             evict(kubectl, name, timeout_s)
     else:
         changed, after = restore(kubectl, node, foreign, check_mode)
-    return {"changed": changed, "owners": list(after), "diff": {"before": before, "after": shown(name, after)}}
+    return {"changed": changed, "owners": list(after), "diff": {"before": before, "after": summary(name, after)}}

@@ -9,21 +9,28 @@ they are ignored only where a record tells that the attempt was this program's o
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
+import ssl
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup.etcd import Member
+from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import SNAPSHOT
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.containers import CRICTL, PROGRAMS, call
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.etcd_restore import unpack
 
 # What kubeadm checks and an attempt that was cut has left. Source: `kubeadm init --help` and `kubeadm join --help`.
-MANIFESTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
 LEFT = {
     "init": (
-        *(f"FileAvailable--etc-kubernetes-manifests-{name}.yaml" for name in MANIFESTS),
+        *(f"FileAvailable--etc-kubernetes-manifests-{name}.yaml" for name in PROGRAMS),
         *(f"Port-{port}" for port in (6443, 10250, 10257, 10259, 2379, 2380)),
         "DirAvailable--var-lib-etcd",
     ),
@@ -37,6 +44,21 @@ LEFT = {
 EVIDENCE_AT_MOST = 1000
 
 
+def is_api_server(server: str) -> bool:
+    """Whether something there speaks HTTPS; a load balancer without an API server behind it closes the connection."""
+    context = ssl.create_default_context()
+    # Nothing is told to it, and what it answers is not believed.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(server, timeout=10, context=context)
+    try:
+        connection.request("GET", "/version")
+        return bool(connection.getresponse().status)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
 @dataclass(frozen=True)
 class Membership:
     """A host and the cluster that it is to be a member of.
@@ -45,6 +67,7 @@ class Membership:
     :ivar server: host:port of the API server of the cluster.
     :ivar ignored: further checks of kubeadm that are not made.
     :ivar root: the directory that is the host's.
+    :ivar answers: whether an API server is at host:port.
     """
 
     run: Run
@@ -52,10 +75,16 @@ class Membership:
     server: str
     ignored: tuple[str, ...] = ()
     root: Path = Path("/")
+    answers: Callable[[str], bool] = is_api_server
 
     @property
     def kubelet(self) -> Path:
         return self.root / "etc/kubernetes/kubelet.conf"
+
+    @property
+    def snapshot(self) -> Path:
+        """Where `gpuops restore-head` puts the snapshot of etcd of a lost host."""
+        return self.root / SNAPSHOT[1:]
 
     @property
     def begun(self) -> Path:
@@ -68,15 +97,28 @@ class Membership:
         if self.kubelet.exists():
             if self.command == "join":
                 self._check_server()
+            elif self.snapshot.exists():
+                raise Refused(
+                    f"{SNAPSHOT} is that of a backup, and the host has a cluster already",
+                    "run the playbook baremetal.gpu.kubernetes_restore with it, or move it away",
+                    code="snapshot_left",
+                    subject="etcd",
+                )
             return False
         etcd = self.root / "var/lib/etcd/member"
         if self.command == "init" and etcd.exists():
             raise Refused(
                 f"/{etcd.relative_to(self.root)} has the data of a cluster, and /etc/kubernetes has no files of it",
-                "restore /etc/kubernetes from a backup (docs/kubernetes.md), or move /var/lib/etcd away if that "
-                "cluster is not needed any more",
+                "move /var/lib/etcd away, and put both back from a backup with `gpuops restore-head`",
                 code="data_without_cluster",
                 subject="etcd",
+            )
+        if self.command == "init" and self.answers(self.server):
+            raise Refused(
+                f"{self.server} is the API server of a cluster, and the host would create another one",
+                "name another control plane first in the group kubernetes_control_planes, so that this host joins it",
+                code="cluster_exists",
+                subject="kube-apiserver",
             )
         return True
 
@@ -95,7 +137,7 @@ class Membership:
 
     def perform(self, config: str, timeout_s: float) -> None:
         """Run kubeadm with this configuration, which may have a token. Raises CallFailed with what kubeadm says."""
-        ignored = [*self.ignored, *(LEFT[self.command] if self.begun.exists() else ())]
+        was_begun = self.begun.exists()
         self.begun.parent.mkdir(parents=True, exist_ok=True)
         self.begun.touch()
         # For root alone, and gone with the command.
@@ -103,6 +145,8 @@ class Membership:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(config)
+            has_data = self.command == "init" and self.snapshot.exists() and self._restore(config, path)
+            ignored = [*self.ignored, *(LEFT[self.command] if was_begun or has_data else ())]
             words = ["kubeadm", self.command, f"--config={path}"]
             if ignored:
                 words.append(f"--ignore-preflight-errors={','.join(ignored)}")
@@ -118,7 +162,29 @@ class Membership:
                 subject="kubeadm",
                 evidence=stderr[-EVIDENCE_AT_MOST:],
             )
+        if self.command == "init" and self.snapshot.exists():
+            self.snapshot.replace(f"{self.snapshot}.restored")
         self.begun.unlink()
+
+    def _restore(self, config: str, path: str) -> bool:
+        """Make the data of etcd from the snapshot of a backup, once. Raises Refused and CallFailed."""
+        if (self.root / "var/lib/etcd/member").exists():
+            return True
+        images = call(self.run, ["kubeadm", "config", "images", "list", f"--config={path}"]).split()
+        image = next(name for name in images if "/etcd:" in name)
+        call(self.run, [*CRICTL, "pull", image])
+        about = json.loads(config.split("---\n", 1)[0])
+        name, address = about["nodeRegistration"]["name"], about["localAPIEndpoint"]["advertiseAddress"]
+        url = f"https://{f'[{address}]' if ':' in address else address}:2380"
+        unpack(
+            self.run,
+            Member(name, url, "/var/lib/etcd", image),
+            str(self.snapshot),
+            [f"{name}={url}"],
+            name,
+            str(self.root).rstrip("/"),
+        )
+        return True
 
 
 def reason(stderr: str) -> str:

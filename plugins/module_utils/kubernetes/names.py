@@ -20,6 +20,8 @@ SLICES, NODES = "/apis/resource.k8s.io/v1/resourceslices", "/api/v1/nodes"
 CONDITION = "GpuHealthy"
 # By the node: what it publishes (see health/published.py), and a time that is another one at each heartbeat.
 VERDICT, HEARD = "baremetal-gpu/verdict", "baremetal-gpu/heard"
+# All annotations of an object have 256 KiB.
+VERDICT_AT_MOST = 64 << 10
 # By the reconciler: {order, clear} for the node; the GPUs that it is to withhold, UUID -> code, whatever their verdict.
 ORDERS, HELD = "baremetal-gpu/orders", "baremetal-gpu/held"
 # By the reconciler: that it has cordoned the node, and why.

@@ -42,7 +42,7 @@ _FILE = object_of(
     }
 )
 
-# kubeadm renews those of a control plane with an upgrade, and kubelet its own in time; both are of a year.
+# A timer renews those of a control plane earlier, and kubelet its own; both are of a year.
 ENDS_SOON_S = 20 * 86400.0
 CERTIFICATES = ("/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/var/lib/kubelet/pki/*-current.pem")
 # Files with a client's certificate in them.
@@ -76,7 +76,7 @@ def problems(host: str, run: Run, now: float, root: str = "") -> list[Problem]:
             state = told.strip() or "not known"
             remedy = "see `sudo journalctl -u kubelet` there; once that is repaired, `sudo systemctl restart kubelet`"
             found.append(Problem("kubelet_down", host, f"its kubelet is {state}", state, remedy))
-    for path, content in _certificates(root):
+    for path, content in certificates(root):
         try:
             end = first_end(content)
         except NoCertificate as why:
@@ -95,15 +95,15 @@ def _renewal(path: str, is_over: bool) -> str:
         return "it signs all others: follow 'Manual rotation of CA certificates' of Kubernetes' documentation"
     if not path.startswith(KUBELET):
         return (
-            "`sudo kubeadm certs renew all` there, then restart the containers of the control plane or reboot it; "
-            "`sudo kubeadm certs check-expiration` shows the new ends"
+            "`sudo systemctl start baremetal-gpu-kubernetes-renew` there, which renews it and starts the control plane "
+            "again; its journal says why it did not in time"
         )
     if is_over:
         return f"kubelet cannot renew it any more: `sudo rm {path}` there, then `gpuops up --tags kubernetes`"
     return "kubelet renews it by itself: see `sudo journalctl -u kubelet` there for why it does not"
 
 
-def _certificates(root: str) -> Iterable[tuple[str, bytes]]:
+def certificates(root: str) -> Iterable[tuple[str, bytes]]:
     """Files with certificates, by their paths on the host."""
     for path in _there(root, CERTIFICATES):
         yield path, files.read_bytes(root + path)[:_AT_MOST]

@@ -1,7 +1,8 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Kubernetes shows of the GPUs of a node: the condition GpuHealthy, and an event for each change of a GPU.
+"""What Kubernetes shows of the GPUs of a node: the condition GpuHealthy, an event for each change of a GPU, and fewer
+allocatable GPUs as soon as one is withheld.
 
 With the credentials of the node's kubelet, which may do this for its own node alone.
 """
@@ -15,7 +16,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api, time_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpu
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import CONDITION
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import CONDITION, NODES, RESOURCE
 
 # The controllers of Kubernetes renew a condition as seldom where nothing changes.
 HEARTBEAT_S = 300.0
@@ -35,10 +36,14 @@ def condition(gpus: Mapping[str, Gpu], problem: str) -> tuple[str, str, str]:
 
 
 class NodeStatus:
-    """`show` writes what changed. Nothing waits for it: the GPUs are withheld whether or not it can be shown."""
+    """`show` writes what changed. Nothing waits for it: the GPUs are withheld whether or not it can be shown.
 
-    def __init__(self, api: Api, node: str) -> None:
-        self.api, self.node = api, node
+    :param of_plugin: whether a device plugin gives the GPUs to pods. kubelet knows then at once that a GPU is withheld,
+        and reports it only every 10 s. Until then the scheduler would send pods that kubelet has to refuse.
+    """
+
+    def __init__(self, api: Api, node: str, of_plugin: bool = False) -> None:
+        self.api, self.node, self.of_plugin = api, node, of_plugin
         self._shown: tuple[str, str, str] | None = None
         self._codes: dict[str, str] = {}
         self._since, self._due = 0.0, 0.0
@@ -52,13 +57,13 @@ class NodeStatus:
         try:
             if self._shown is None or wanted[0] != self._shown[0]:
                 self._since = now
-            self._patch(wanted, now)
+            self._patch(wanted, gpus, now)
             self._tell(gpus, now)
             self._shown, self._due, self.problem = wanted, now + HEARTBEAT_S, ""
         except CallFailed as why:
             self._due, self.problem = now + RETRY_S, str(why)
 
-    def _patch(self, wanted: tuple[str, str, str], now: float) -> None:
+    def _patch(self, wanted: tuple[str, str, str], gpus: Mapping[str, Gpu], now: float) -> None:
         status, reason, message = wanted
         row = {
             "type": CONDITION,
@@ -68,7 +73,16 @@ class NodeStatus:
             "lastHeartbeatTime": time_text(now),
             "lastTransitionTime": time_text(self._since),
         }
-        self.api.patch(f"/api/v1/nodes/{self.node}/status", {"status": {"conditions": [row]}})
+        written = {"conditions": [row], **(self._fewer(gpus) if self.of_plugin else {})}
+        self.api.patch(f"{NODES}/{self.node}/status", {"status": written})
+
+    def _fewer(self, gpus: Mapping[str, Gpu]) -> dict[str, Any]:
+        """What is allocatable, where that is less than the node says. Only kubelet says that it is more: it has to have
+        the GPU first."""
+        given = (self.api.get(f"{NODES}/{self.node}").get("status") or {}).get("allocatable") or {}
+        well = sum(gpu.is_well for gpu in gpus.values())
+        says = str(given.get(RESOURCE, ""))
+        return {"allocatable": {RESOURCE: str(well)}} if says.isdecimal() and int(says) > well else {}
 
     def _tell(self, gpus: Mapping[str, Gpu], now: float) -> None:
         """An event for each GPU that is withheld now and was not, or the other way round."""

@@ -26,14 +26,19 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Api, time_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.gpus import Gpus
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import HEARD, HELD, NODES, ORDERS, VERDICT
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names import (
+    HEARD,
+    HELD,
+    NODES,
+    ORDERS,
+    VERDICT,
+    VERDICT_AT_MOST,
+)
 
 # The reconciler takes a node for silent after three heartbeats.
 HEARTBEAT_S, RETRY_S = 60.0, 1.0
 # The agent is told again what it was told: it may have been restarted.
 AGAIN_S = 30.0
-# All annotations of an object have 256 KiB.
-VERDICT_AT_MOST = 64 << 10
 ANSWER_AT_MOST = 64 << 10
 _held = mapping_of(uuid_text, text(r"[A-Za-z0-9_.-]{1,80}", 80, "a code"))
 
@@ -59,7 +64,8 @@ class OwnNode:
         result, now = self.gpus.result, time.monotonic()
         if result is None:
             return
-        wanted = _document(self.node, result, self.answer)
+        minors = {uuid: gpu.minor for uuid, gpu in self.gpus.found.items()}
+        wanted = _document(self.node, result, minors, self.answer)
         if now < self._tell_at and (wanted == self._told or self._problems.get("tell")):
             return
         notes = {VERDICT: wanted, HEARD: time_text(time.time())}
@@ -82,7 +88,7 @@ class OwnNode:
     def follow(self, ended: threading.Event) -> None:
         """Until the event is set: what is held back, and what the agent is to hear."""
         while not ended.is_set():
-            with self._noted("follow", "what the reconciler says is not heard"):
+            with self._noted("follow", "what the reconciler wrote cannot be read"):
                 self._watch(ended)
             ended.wait(RETRY_S)
 
@@ -107,7 +113,7 @@ class OwnNode:
         except Malformed as why:
             # What was held stays so.
             self.gpus.held = self.gpus.held or {}
-            self._problems["follow"] = f"the annotation of node {self.node} is passed over: {why}"
+            self._problems["follow"] = f"the annotation of node {self.node} is ignored: {why}"
 
     def hand_on(self) -> None:
         """To the agent: an order, and what an operator says is mended."""
@@ -130,9 +136,12 @@ class OwnNode:
             raise CallFailed(one_line(answer["error"], 200))
 
 
-def _document(node: str, result: Mapping[str, Any], answer: str) -> str:
+def _document(node: str, result: Mapping[str, Any], minors: Mapping[str, int | None], answer: str) -> str:
     """The verdict as text: without the words of reasons where they are too many."""
     told = described.describe(node, result, answer)
+    for row in told["devices"]:
+        # By it the metrics of the cluster name a GPU.
+        row["minor"] = minors.get(row["uuid"])
     wanted = json.dumps(told, separators=(",", ":"))
     if len(wanted) > VERDICT_AT_MOST:
         for part in (told, *told["devices"]):

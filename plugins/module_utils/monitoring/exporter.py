@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program on any host that writes metrics for node_exporter which need no daemon: certificates, ZooKeeper,
-homes, the portal.
+homes, the portal, Kubernetes.
 
 A timer of systemd runs it. Each part is a child process with an end: a file system that hangs costs its own metrics and
 no other. A child that hangs in the kernel cannot be ended; it keeps a lock, so that there is one of them at most.
@@ -31,7 +31,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
     whole,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import certificates, homes, portal, zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import (
+    certificates,
+    homes,
+    kubernetes,
+    portal,
+    zookeeper,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.part import Part
 
@@ -40,7 +46,7 @@ CONFIG = "/etc/baremetal-gpu/host-metrics.json"
 BYTES_AT_MOST = 1 << 20
 FAILED, USAGE_ERROR = 1, 64
 # How long each part may take, in seconds. ZooKeeper gets the time of an election and of two answers.
-PATIENCE_S = {"certificates": 20.0, "zookeeper": 30.0, "homes": 60.0, "portal": 20.0}
+PATIENCE_S = {"certificates": 20.0, "zookeeper": 30.0, "homes": 60.0, "portal": 20.0, "kubernetes": 45.0}
 
 _path = text(r"/[^\0\n]*", 1000, "an absolute path")
 # What a file of settings may have. A part that it lacks does not run.
@@ -51,6 +57,7 @@ shape = object_of(
         "zookeeper": object_of({"host": text(at_most=255), "port": whole(1, 65535), "config": _path}),
         "homes": object_of({"root": _path}),
         "portal": object_of({"hub_port": whole(1, 65535), "port": whole(1, 65535), "told": _path}),
+        "kubernetes": object_of({"node": text(at_most=253)}),
     },
 )
 
@@ -69,6 +76,8 @@ def works(config: Mapping[str, Any]) -> Works:
         found["homes"] = functools.partial(homes.look, **told["homes"])
     if "portal" in told:
         found["portal"] = functools.partial(portal.look, **told["portal"])
+    if "kubernetes" in told:
+        found["kubernetes"] = functools.partial(kubernetes.look, **told["kubernetes"])
     return found
 
 

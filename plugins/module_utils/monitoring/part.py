@@ -19,9 +19,9 @@ class Part:
         self.samples: list[Sample] = []
         self.complaints: list[str] = []
         self._left_out = 0
-        self._seen: set[tuple[str, tuple[str, ...]]] = set()
+        self._seen: set[tuple[str, tuple[Any, ...]]] = set()
 
-    def add(self, name: str, labels: dict[str, str], value: float) -> None:
+    def add(self, name: str, labels: dict[str, Any], value: float) -> None:
         """A sample. The first of a series counts: node_exporter refuses a file in which one comes twice."""
         series = name, tuple(labels.values())
         if series not in self._seen:

@@ -90,7 +90,7 @@ def _ask(settings: Settings, request: dict[str, Any]) -> str | None:
     store.open()
     try:
         if request["kind"] == "clear" and request["host"] not in store.hosts():
-            raise Wrong(f"{request['host']} is no node that was ever heard of", "see `sudo gpuops-reconciler status`")
+            raise Wrong(f"{request['host']} is not a known node", "see `sudo gpuops-reconciler status`")
         store.ask(request)
         return store.leader()
     finally:
@@ -113,7 +113,7 @@ def clear(config: Path, node: str | None, breaker: bool) -> int:
         return USAGE_ERROR
     except _NOT_REACHED as why:
         return _not_reached(why, settings)
-    sys.stdout.write(f"asked {leader}\n" if leader else "asked; nobody leads now, and whoever leads next will do it\n")
+    sys.stdout.write(f"asked {leader}\n" if leader else "queued: there is no leader yet\n")
     return 0
 
 
@@ -143,12 +143,16 @@ def main(words: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="lead, or wait to lead; systemd does this")
     one.add_argument("--mode", choices=MODES, help="instead of the policy's; only act changes anything")
-    one.add_argument("--once", action="store_true", help="look at all nodes once, and end")
+    one.add_argument("--once", action="store_true", help="read all nodes once, and end")
     one = commands.add_parser("status", help="show what is known of every node")
     one.add_argument("--json", action="store_true", help="as JSON")
-    one = commands.add_parser("clear", help="say that a node or a GPU was mended, or let go of the fleet breaker")
+    one = commands.add_parser("clear", help="say that a node or a GPU was repaired, or release the fleet breaker")
     one.add_argument("node", nargs="?", help="NODE, or NODE:UUID for one GPU")
-    one.add_argument("--breaker", action="store_true", help="permit what the fleet breaker holds back")
+    one.add_argument(
+        "--breaker",
+        action="store_true",
+        help="permit the reconciler to take out the nodes that the fleet breaker holds back",
+    )
     asked = parser.parse_args(words)
     if asked.command == "run":
         return run(asked.config, asked.mode, asked.once)

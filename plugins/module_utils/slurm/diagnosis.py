@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import known_texts
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.known_texts import Known
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import (
     FENCE_MARK,
@@ -22,15 +24,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.queue import QueuedJob
 
 RESUME = "`sudo scontrol update nodename={node} state=resume`"
-
-
-class Known(NamedTuple):
-    """A reason of Slurm's: what is in its text in small letters, our code, the cause and the remedy."""
-
-    text: str
-    code: str
-    cause: str
-    remedy: str
 
 
 # The reasons of nodes by their texts in 24.11; the first that is in the reason counts.
@@ -191,7 +184,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             node["state"],
             f"once it is well, `gpuops restore {name}`",
         )
-    known = next((one for one in NODE_REASONS if one.text in told.lower()), None)
+    known = known_texts.first(NODE_REASONS, told)
     if known is None and node["drained"] and node["reason_by"] == USER:
         return Problem(
             "drained_by_slurm",
@@ -462,23 +455,23 @@ def problems(
     return [one for one in found if one is not None]
 
 
-# What the commands say where they are refused, in small letters.
+# What the commands say where they are refused, in lower case.
 NO_ANSWER = (
-    (
-        ("authentication", "credential", "munge"),
+    Known(
+        "authentication|credential|munge",
         "not_trusted",
         "slurmctld does not accept this host's credentials, or munge does not run there",
         "see `systemctl status munge` there, and compare its clock and /etc/munge/munge.key with the controller's; the "
         "playbook slurm replaces a wrong key",
     ),
-    (
-        ("configuration source", "resolve controller", "slurm.conf"),
+    Known(
+        "configuration source|resolve controller|slurm.conf",
         "no_configuration",
         "Slurm has no configuration there",
         "see `systemctl status slurmd` there: it fetches the configuration from the controller when it starts",
     ),
-    (
-        ("no such file", "not found"),
+    Known(
+        "no such file|not found",
         "not_installed",
         "Slurm's commands are not installed there",
         "run `gpuops up --tags slurm`",
@@ -486,16 +479,14 @@ NO_ANSWER = (
 )
 
 
+_NO_ANSWER = Known(
+    "",
+    "no_answer",
+    "slurmctld does not answer",
+    "see `systemctl status slurmctld` and `sudo journalctl -u slurmctld` on the controller, and its port 6817",
+)
+
+
 def no_answer(evidence: str) -> Problem:
     """Why slurmctld was not asked, by what the command said."""
-    small = evidence.lower()
-    for words, code, cause, remedy in NO_ANSWER:
-        if any(word in small for word in words):
-            return Problem(code, "slurmctld", cause, evidence, remedy)
-    return Problem(
-        "no_answer",
-        "slurmctld",
-        "slurmctld does not answer",
-        evidence,
-        "see `systemctl status slurmctld` and `sudo journalctl -u slurmctld` on the controller, and its port 6817",
-    )
+    return known_texts.problem("slurmctld", NO_ANSWER, evidence, _NO_ANSWER)

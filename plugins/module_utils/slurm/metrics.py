@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition import Metrics, Sample
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition import LEASES, Metrics, Sample
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, diagnosis
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import HAS_RESOURCES
@@ -69,16 +69,7 @@ METRICS: Metrics = {
         ("reason",),
         f"Jobs of users that wait, by Slurm's reason; those beyond the {REASONS_AT_MOST} most frequent are {OTHER}.",
     ),
-    "gpu_lease_info": (
-        "gauge",
-        ("scheduler", "host", "minor", "job_id", "job_name", "user", "account", "partition"),
-        "A GPU that a job has; the value is always 1.",
-    ),
-    "gpu_lease_start_timestamp_seconds": (
-        "gauge",
-        ("scheduler", "host", "job_id"),
-        "When a job got its GPUs on a host.",
-    ),
+    **LEASES,
 }
 
 

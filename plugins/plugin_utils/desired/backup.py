@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup import parts as backup_parts
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.encryption import PATH as ENCRYPTION
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import document as doc
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
@@ -31,7 +32,7 @@ GROUP = "backup_hosts"
 # Whose hosts know something that no other host does.
 GROUPS = (
     *("slurm_controllers", "slurm_databases", "portals", "registries", "gpu_reconcilers", "zookeeper", "ceph_mons"),
-    *("prometheus_servers", "grafana_servers", GROUP),
+    *("prometheus_servers", "grafana_servers", "kubernetes_control_planes", GROUP),
 )
 SETTINGS = "/etc/baremetal-gpu/backup.json"
 PROGRAM = "/usr/libexec/baremetal-gpu/backup"
@@ -39,6 +40,15 @@ UNIT = "baremetal-gpu-backup"
 METRICS = "baremetal_gpu_backup.prom"
 RECONCILER = "baremetal-gpu-reconciler.service"
 PORTAL = "/var/lib/baremetal-gpu-portal"
+# kubeadm makes all other certificates and files of /etc/kubernetes from these.
+PKI = [
+    f"/etc/kubernetes/pki/{name}"
+    for name in (
+        "sa.pub",
+        "sa.key",
+        *(f"{of}.{end}" for of in ("ca", "front-proxy-ca", "etcd/ca") for end in ("crt", "key")),
+    )
+]
 _PATH = re.compile(r"(?:/[A-Za-z0-9._-]+)+", re.ASCII)
 _CALENDAR = re.compile(r"[A-Za-z0-9*,./:~ -]{1,60}", re.ASCII)
 
@@ -108,6 +118,11 @@ def parts(params: Mapping[str, Any], host: str, groups: Mapping[str, Sequence[st
         database = "/var/lib/grafana/grafana.db"
         grafana = _part("grafana", [database], "grafana", ["grafana-server.service"], ["grafana"])
         found.append({**grafana, "sqlite": [database]})
+    planes = list(groups.get("kubernetes_control_planes", ()))
+    # The data of the others are the same.
+    if planes[:1] == [host]:
+        kubernetes = _part("kubernetes", [*PKI, ENCRYPTION, backup_parts.SNAPSHOT], "", [], ["kubeadm"])
+        found.append({**kubernetes, "saved_by": "etcd"})
     if params["also"]:
         found.append(_part("also", [str(path) for path in params["also"]]))
     return found

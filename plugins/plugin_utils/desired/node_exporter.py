@@ -23,6 +23,10 @@ ARGUMENTS = f"/etc/default/{PACKAGE}"
 WEB = "/etc/prometheus/node-exporter-web.yml"
 # Where Debian's package reads metrics of other programs.
 TEXTFILES = "/var/lib/prometheus/node-exporter"
+# Leases count for the use of GPUs by minutes.
+WITH_LEASES_S = 30
+# Those that kubeadm and kubelet keep.
+OF_KUBERNETES = ("/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/var/lib/kubelet/pki/*-current.pem")
 # By default whatever is mounted below /mnt and /media is left out, too, and people mount disks there.
 NOT_DISKS = (
     "--collector.filesystem.mount-points-exclude="
@@ -34,8 +38,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of one host.
 
     :param params: ``state``, ``listen`` (address:port), ``tls`` ("required" or "off"), ``certificates`` (paths or
-        patterns), ``zookeeper`` (host and port of this host's server, or nothing), ``homes`` (a directory or empty) and
-        ``portal`` (hub_port and port of this host's portal, or nothing).
+        patterns), ``zookeeper`` (host and port of this host's server, or nothing), ``homes`` (a directory or empty),
+        ``portal`` (hub_port and port of this host's portal, or nothing), ``kubernetes`` (node of a control plane, or
+        nothing) and ``has_kubernetes``, whether the host is of a cluster.
     :param peers: ``host``, its name in the inventory, and ``certificates``, what cluster_certificates has returned,
         empty before, and ``has_prometheus``, whether Prometheus is on the host.
     """
@@ -66,10 +71,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 
 def _of_host(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the program that tells of certificates, ZooKeeper, homes and the portal."""
+    """The settings of the program that tells of certificates, ZooKeeper, homes, the portal and Kubernetes."""
     own = [tls.CERTIFICATE] if params["tls"] == "required" else []
     # Those of the logs, which may be there.
     own.append("/etc/baremetal-gpu/log-*/certificate.pem")
+    own += OF_KUBERNETES if params["has_kubernetes"] else []
     own += [f"{portal.TLS}/{certificate_files.CERTIFICATE}"] if params["portal"] else []
     return {
         "directory": TEXTFILES,
@@ -77,6 +83,8 @@ def _of_host(params: Mapping[str, Any]) -> dict[str, Any]:
         "zookeeper": {**params["zookeeper"], "config": zookeeper.CONFIG} if params["zookeeper"] else {},
         "homes": {"root": params["homes"]} if params["homes"] else {},
         "portal": {**params["portal"], "told": told.TOLD} if params["portal"] else {},
+        "kubernetes": params["kubernetes"],
+        **({"interval_s": WITH_LEASES_S} if params["kubernetes"] else {}),
     }
 
 

@@ -28,8 +28,12 @@ OWN_RULES = "/etc/prometheus/rules.d"
 TARGETS = "/etc/prometheus/targets"
 PAGE = "/etc/prometheus/consoles/gpu.html"
 NODE_JOB, CEPH_JOB = "node", "ceph"
-# The hosts of slurmctld, which tell of GPUs on other hosts. Their series have the job `node`, too.
-CONTROLLER_JOB = "node-of-slurmctld"
+# The hosts of slurmctld and the control planes of Kubernetes, whose metrics are of other hosts, too. Their series
+# have the job `node` as well.
+CONTROLLER_JOB = "node-of-scheduler"
+CONTROLLERS = {"slurm_controllers", "kubernetes_control_planes"}
+# What an earlier version has written.
+FORMER_TARGETS = f"{TARGETS}/node-of-slurmctld.json"
 JOBS = (NODE_JOB, CONTROLLER_JOB, CEPH_JOB)
 # What a host may tell, so that none takes the memory or the space of all. A host with 8 GPUs has about 3,000 series.
 BOUNDS = {
@@ -43,6 +47,7 @@ CEPH_BOUNDS = {**BOUNDS, "sample_limit": 1_000_000, "body_size_limit": "512MB"}
 # Metrics that only hosts with one of these labels of their targets may give: a node can say nothing of another one.
 ONLY_FROM = {
     "slurm_controller": "slurm_.*|gpu_lease_.*",
+    "kubernetes_control_plane": "kubernetes_.*",
     "reconciler": "gpuops_reconciler_.*",
     "zookeeper": "zookeeper_.*",
     "log_host": "baremetal_gpu_log_store_.*",
@@ -72,7 +77,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         exporters, _mgrs = _hosts(params, peers)
         return Plan(_absent(has_exporter=peers["host"] in {host.name for host in exporters}))
     exporters, mgrs = _hosts(params, peers)
-    is_controller = {host.name: "slurm_controllers" in host.groups for host in exporters}
+    is_controller = {host.name: bool(CONTROLLERS & set(host.groups)) for host in exporters}
     problems = (*_problems(params), *_server_problems(peers["servers"]), *targets.problems([*exporters, *mgrs]))
     if problems:
         return Plan(problems=problems)
@@ -97,6 +102,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     doc.File(f"{TARGETS}/{job}.json", targets.text(map(targets.entry, hosts)))
                     for job, hosts in by_job.items()
                 ),
+                doc.Absent(FORMER_TARGETS),
                 doc.Absent(PAGE) if _portal_shows_gpus(peers) else doc.File(PAGE, page),
                 doc.File(
                     CONFIG,
@@ -254,7 +260,7 @@ def _absent(has_exporter: bool) -> doc.Document:
         units=[doc.Unit.stopped(UNIT)],
         packages=[doc.Package("prometheus", "absent")],
         files=[
-            *map(doc.Absent, (PAGE, CONFIG, ARGUMENTS)),
+            *map(doc.Absent, (PAGE, CONFIG, ARGUMENTS, FORMER_TARGETS)),
             *([] if has_exporter else tls.absent()),
             *(doc.Absent(f"{RULES}/{name}") for name in rules.rule_files()),
             *(doc.Absent(f"{TARGETS}/{job}.json") for job in JOBS),

@@ -67,10 +67,12 @@ def _reading(query: str, show: str) -> str:
 
 # When a host was looked at for the readings that were there a minute ago; nothing where those were old.
 _LOOKED = "max by (host) (gpu_probe_last_success_timestamp_seconds offset 1m > time() - 300)"
-# Leases that had begun before that look, and that Slurm has told after it: at the look, the job had the GPU.
+# Leases that had begun before that look, and that their scheduler has reported after it: at the look, the job had the
+# GPU.
 _SURE = (
     f"(gpu_lease_start_timestamp_seconds * 0 + on (host) group_left () {_LOOKED}) "
-    "<= on (instance) group_left () max by (instance) (slurm_last_success_timestamp_seconds) "
+    "<= on (instance) group_left () max by (instance) "
+    "(slurm_last_success_timestamp_seconds or kubernetes_last_success_timestamp_seconds) "
     "> gpu_lease_start_timestamp_seconds"
 )
 _GPU_OF = newest('gpu_info{uuid!="",minor!=""}', "host, minor")

@@ -24,6 +24,12 @@ _DAY = 24 * 60 * 60
 # too. Its target belongs to no host.
 _NODES = 'up{job="node",host!=""}'
 
+_OF_OTHERS = (
+    "For one below /etc/kubernetes run `sudo kubeadm certs renew all` on {{ $labels.host }}, then restart the "
+    "containers of the control plane or reboot it; for one below /var/lib/kubelet see `sudo journalctl -u kubelet` "
+    "there. If {{ $labels.path }} is your own, replace it and reload the service that uses it."
+)
+
 ALERTS = (
     Alert(
         "HostSilent",
@@ -133,8 +139,7 @@ ALERTS = (
         "A certificate expires within three weeks.",
         "{{ $labels.host }}: {{ $labels.path }} expires soon",
         "It expires in {{ $value | humanizeDuration }}.",
-        "Run `gpuops up`, which renews the certificates that it made. If {{ $labels.path }} is your own, replace it "
-        "and reload the service that uses it.",
+        "Run `gpuops up`, which renews the certificates that it made. " + _OF_OTHERS,
         "1h",
     ),
     Alert(
@@ -144,8 +149,7 @@ ALERTS = (
         "A certificate expires within two days or has expired. Clients refuse a service whose certificate has expired.",
         "{{ $labels.host }}: {{ $labels.path }} expires within two days or has expired",
         "It expires in {{ $value | humanizeDuration }}.",
-        "Run `gpuops up` now, which renews the certificates that it made. If {{ $labels.path }} is your own, replace "
-        "it and reload the service that uses it.",
+        "Run `gpuops up` now, which renews the certificates that it made. " + _OF_OTHERS,
     ),
     Alert(
         "CertificateUnreadable",
@@ -162,7 +166,7 @@ ALERTS = (
         "HostMetricsFailing",
         "baremetal_gpu_host_part_success == 0",
         "ticket",
-        "Metrics of certificates, ZooKeeper, homes or the portal are missing, so their alerts cannot fire.",
+        "Metrics of certificates, ZooKeeper, homes, the portal or Kubernetes are missing, so their alerts cannot fire.",
         "{{ $labels.host }}: no metrics of {{ $labels.part }}",
         "baremetal_gpu_host_part_success is {{ $value }}.",
         "See `sudo journalctl -u baremetal-gpu-host-metrics` on {{ $labels.host }}, which says why.",

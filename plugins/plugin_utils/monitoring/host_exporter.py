@@ -26,9 +26,9 @@ SERVICE_PATH, TIMER_PATH = f"/etc/systemd/system/{SERVICE}", f"/etc/systemd/syst
 FILE = "baremetal_gpu_host.prom"
 # An alert on ZooKeeper waits for a minute.
 INTERVAL_S = 60
-PARTS = ("certificates", "zookeeper", "homes", "portal")
+PARTS = ("certificates", "zookeeper", "homes", "portal", "kubernetes")
 # Those that talk to servers of the host.
-ON_NETWORK = {"zookeeper", "portal"}
+ON_NETWORK = {"zookeeper", "portal", "kubernetes"}
 
 
 def problems(settings: Mapping[str, Any], prefix: str) -> Iterator[Problem]:
@@ -63,6 +63,7 @@ def files_and_units(settings: Mapping[str, Any]) -> tuple[list[doc.Entry], list[
     - `zookeeper`: {host, port, config} of this host's server, with the path of its zoo.cfg.
     - `homes`: {root}, the directory that users' homes on CephFS are mounted in.
     - `portal`: {hub_port, port, told} of this host's portal, with the path of what its hub tells of itself.
+    - `kubernetes`: {node} of a control plane, the name of this host in the cluster.
     - `interval_s`: seconds between two looks, 60 by default.
     - `python`: the interpreter, version 3.9 or newer, /usr/bin/python3 by default.
     """

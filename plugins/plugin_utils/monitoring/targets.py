@@ -23,6 +23,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import GPU_AB
 ROLE_LABELS = {
     "slurm_controller": ("slurm_controllers",),
     "reconciler": ("gpu_reconcilers", "slurm_controllers", "kubernetes_control_planes"),
+    "kubernetes_control_plane": ("kubernetes_control_planes",),
     "zookeeper": ("zookeeper",),
     "log_host": ("log_hosts",),
     "portal": ("portals",),

@@ -9,16 +9,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import cluster, kubectl
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops.report import collect, junit, page
 from gpuops.site import Site
 from gpuops.status import jobs, jobs_text
 from tests.unit.gpuops.test_status import REASON, facts, ok, read, text, unreachable
+from tests.unit.plugins.module_utils.kubernetes import cluster_objects
 from tests.unit.plugins.module_utils.kubernetes.cluster_objects import (
     CNI,
     NOW,
-    Kubectl,
     claim,
     condition,
     control_plane,
@@ -50,7 +49,7 @@ def of_cluster(first: dict[str, Any] | None = None, told: Any = (), **lists: lis
         "namespaces": [namespace("alice", "alice"), namespace("lab")],
         **lists,
     }
-    found = cluster.read(kubectl.Kubectl(Kubectl(**lists).run, 5.0), now=NOW)
+    found = cluster_objects.read(**lists)
     events = [
         ok("g1", "gpu_facts", **(first or gpus())),
         ok("g2", "gpu_facts", ansible_facts={"gpu": {"present": False, "devices": [], "health": None}}),

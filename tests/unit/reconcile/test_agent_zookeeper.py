@@ -308,7 +308,9 @@ def test_orders_that_somebody_else_could_write_are_not_heard_and_that_is_said(re
     order = {"id": "1", "kind": "replace", "agent_id": "S0", "gpus": []}
     reconciler.create(f"/{tmp_path.name}/orders/n1", json.dumps({"order": order}).encode(), acl=acl)
     heard: list[Any] = []
-    until(lambda: heard.extend(own.hear()) or "not the reconciler alone may write there" in (own.problem or ""))
+    until(
+        lambda: heard.extend(own.hear()) or "clients other than the reconciler can write there" in (own.problem or "")
+    )
     assert heard == []
 
 

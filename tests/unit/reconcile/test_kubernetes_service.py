@@ -262,7 +262,7 @@ def test_a_verdict_that_cannot_be_used_leaves_its_node_as_it_is(
     until(lambda: site.held("n1"))
     monkeypatch.setattr(site.nodes["n1"].own, "tell", lambda: None)
     site.nodes["n1"].note(**{"baremetal-gpu/verdict": '{"schema": 1, "host": "n2"}'})
-    until(lambda: (site.status(capsys)["nodes"]["n1"]["problem"] or "").startswith("its verdict is passed over"))
+    until(lambda: (site.status(capsys)["nodes"]["n1"]["problem"] or "").startswith("its verdict is ignored"))
     assert site.held("n1")
 
 

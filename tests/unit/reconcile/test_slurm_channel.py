@@ -246,8 +246,8 @@ def test_a_child_that_is_killed_is_started_again(head, agent, monkeypatch):
 class Line:
     """A connection by hand."""
 
-    def __init__(self, head: Head) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", head.settings.port), 5)
+    def __init__(self, head: Head, at: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((at, head.settings.port), 5)
         self.end = time.monotonic() + 10
         self.key = secrets.token_hex(32)
         self.nonce = verdict_channel.nonce_of(verdict_channel.read_line(self.socket, 1024, self.end))
@@ -307,6 +307,22 @@ def test_a_node_that_has_its_own_name_as_a_loopback_address_is_known_by_its_conn
         assert "answer" in line.say(munge.encode(line.payload(), socket=debian.socket))
     finally:
         debian.remove()
+    assert head.says() == "ok"
+
+
+def test_a_node_without_an_ipv4_address_is_known_by_its_connection(head, munges):
+    """Its munged has no address of the host, and says 0.0.0.0."""
+    conf = Path(head.settings.slurm_conf)
+    conf.write_text(conf.read_text().replace(NODE, "::1"))
+    munged = LocalMunge("0.0.0.0", munges[0].key)
+    try:
+        line = Line(head)
+        why = refused(head, line, munge.encode(line.payload(), socket=munged.socket))
+        assert "comes from 127.0.0.1, and slurm.conf has that node at ::1" in why
+        line = Line(head, "::1")
+        assert "answer" in line.say(munge.encode(line.payload(), socket=munged.socket))
+    finally:
+        munged.remove()
     assert head.says() == "ok"
 
 

@@ -257,7 +257,7 @@ def test_a_verdict_of_another_shape_is_unusable(kept):
     kept.say({**VERDICT, "devices": 1})
     assert "devices" in until(lambda: store.verdict("n1")).why
     kept.say({**VERDICT, "host": "n2"})
-    until(lambda: "it is of n2" in store.verdict("n1").why)
+    until(lambda: "it belongs to n2" in store.verdict("n1").why)
 
 
 def test_hosts_are_those_that_speak_or_are_remembered(kept):

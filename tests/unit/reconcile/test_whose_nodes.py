@@ -129,10 +129,10 @@ def test_what_somebody_had_made_first_is_taken_back_and_nothing_of_it_is_gone_on
             mesos_agent(one, name)
         one.leading()
         until(lambda: one.entries("wait", "n1"))
-        assert "somebody else could write it" in one.entries("wait", "n1")[0]["why"]
+        assert "another client could write it" in one.entries("wait", "n1")[0]["why"]
         told = " ".join(row["why"] for row in one.entries("repair"))
         for name in ("", "/orders", "/journal", "/hosts", "/requests", "/election", "/verdicts"):
-            assert f"{one.path}{name} was open to world:anyone, and is ours again" in told
+            assert f"{one.path}{name} was open to world:anyone, and belongs to the reconciler again" in told
         for path in ("", "/orders", "/journal", "/journal/n1", "/hosts", "/hosts/n2", "/election", "/requests"):
             for attempt in (eve.get, eve.get_children, lambda path: eve.create(f"{path}/x")):
                 with pytest.raises(NoAuthError):
@@ -154,9 +154,9 @@ def test_nodes_that_cannot_be_taken_back_are_named_and_nothing_is_read_until_the
         eve.create(f"{one.path}/orders", acl=acl)
         refused = one.command("reconcile", "--once")
         assert refused.returncode == 1
-        assert f"{one.path} belongs to somebody else, so nothing of it is read. To do: delete it" in refused.stderr
+        assert f"{one.path} belongs to another client, so nothing of it is read. To do: delete it" in refused.stderr
         process = one.reconciler()
-        until(lambda: any("belongs to somebody else" in row["why"] for row in one.entries("problem")))
+        until(lambda: any("belongs to another client" in row["why"] for row in one.entries("problem")))
         eve.delete(one.path, recursive=True)
         until(lambda: one.entries("lead"))
         assert process.poll() is None
@@ -224,7 +224,7 @@ def test_from_the_login_that_all_share_to_one_for_each_no_verdict_is_lost(site: 
     until(lambda: one.client.exists(f"{one.path}/hosts/n1/verdict"))
     until(lambda: json.loads(one.client.get(f"{one.path}/hosts/n1")[0])["moved"])
     told = one.command("reconcile", "--status").stdout
-    assert "Publish with a login that is not theirs alone: n2." in told
+    assert "These hosts publish with a shared login: n2." in told
     for host in (first, second):
         host.says("fatal")
         until(lambda name=host.host: state(one, name))

@@ -103,7 +103,7 @@ class Driver:
         if found is None:
             return None, ""
         why = found.why if isinstance(found, Unusable) else in_the_future(found, self.clock())
-        return (None, f"its verdict is passed over: {why}") if isinstance(found, Unusable) or why else (found, "")
+        return (None, f"its verdict is ignored: {why}") if isinstance(found, Unusable) or why else (found, "")
 
     # What is done.
 
@@ -193,7 +193,7 @@ class Driver:
         number = sum(node.row is not None and node.verdict is not None for node in self.nodes.values())
         held = reconcile_fleet.held(self.fleet, wait, number, self.policy, now)
         if held != self.held:
-            self.journal.write("*", "breaker", why=held or "it lets go", waiting=wait)
+            self.journal.write("*", "breaker", why=held or "it is released", waiting=wait)
         self.waiting, self.held = wait, held
 
     def _waiting(self) -> list[str]:
@@ -206,7 +206,7 @@ class Driver:
             after = self.plan.observe(before, node, self.policy, now)
             return after, _left(node) if node.problem else self.plan.decide(after, node, self.policy, now)
         except Exception as why:
-            told = f"nothing can be made of what it publishes: {type(why).__name__} {one_line(why)}"
+            told = f"what it publishes cannot be used: {type(why).__name__} {one_line(why)}"
             node = self.nodes[node.host] = dataclasses.replace(node, verdict=None, problem=told)
             return dict(before), _left(node)
 

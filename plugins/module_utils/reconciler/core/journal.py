@@ -97,7 +97,7 @@ class Journal:
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     # A pipe that nobody reads is full one day, and then waits.
-                    raise OSError(errno.EINVAL, "it is no plain file")
+                    raise OSError(errno.EINVAL, "it is not a regular file")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 size = os.fstat(descriptor).st_size
                 if _is(descriptor, path):

@@ -1,10 +1,9 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the reconciler itself has written into ZooKeeper, and what operators ask: read as strictly as a node's verdict.
+"""What the reconciler itself has written into its store, and what operators ask: read as strictly as a node's verdict.
 
-A server that lost a disk, a hand that mended something, a version that wrote other words: what does not have its shape
-is not gone on from.
+A server that lost a disk, an edit by hand, another version: what does not have its shape is not used.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import (
     NAME_OF_GPU,
-    agent_id_shape,
     clear_shape,
     host_text,
     order_shape,
@@ -59,7 +57,7 @@ def _row(plan: Plan) -> Shape:
     kind = one_of(*plan.KINDS)
     step = object_of(
         {"kind": kind, "why": text(at_most=20000), "evidence": mapping_of(text(), anything)},
-        {"for_others": flag, "agent_id": agent_id_shape, "order": order_shape, "grace_s": _seconds},
+        {"order": order_shape, **plan.STEP_SHAPES},
         keep=True,
     )
     memory = object_of(
@@ -71,9 +69,7 @@ def _row(plan: Plan) -> Shape:
             "well": mapping_of(uuid_text, _seconds),
             "order": or_null(order_shape),
             "failed": or_null(object_of({"what": kind, "why": text(at_most=20000), "at": _seconds}, keep=True)),
-            "fenced": or_null(
-                object_of({"at": _seconds}, {"agent_id": agent_id_shape, "why": text(at_most=20000)}, keep=True)
-            ),
+            "fenced": or_null(object_of({"at": _seconds}, {"why": text(at_most=20000), **plan.STEP_SHAPES}, keep=True)),
             "gpus": mapping_of(
                 uuid_text,
                 object_of(
@@ -119,7 +115,7 @@ def node(plan: Plan, host: str, data: bytes) -> dict[str, Any]:
         raise OtherVersion(f"it has schema {shown(schema)}, and this reconciler reads {reconcile_memory.SCHEMA}")
     row: dict[str, Any] = _row(plan)(told, "it")
     if row["memory"]["host"] != host:
-        raise Malformed(f"it is of {row['memory']['host']}")
+        raise Malformed(f"it belongs to {row['memory']['host']}")
     return row
 
 

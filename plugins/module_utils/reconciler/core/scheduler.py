@@ -70,6 +70,10 @@ class Plan(Protocol):
     def SHAPES(self) -> Mapping[str, Shape]:
         """What it keeps in a memory besides what core/memory.py does: name -> its shape."""
 
+    @property
+    def STEP_SHAPES(self) -> Mapping[str, Shape]:
+        """What its steps have, and the fence that comes of one, besides what core's have: name -> its shape."""
+
     def empty(self, host: str) -> dict[str, Any]:
         """The memory of a node of which nothing is known."""
 

@@ -270,7 +270,7 @@ class Service:
             driver.look()
         for name, request in self.store.requests() if self.acts else ():
             if isinstance(request, Unusable):
-                self.journal.write("*", "problem", why=f"request {name} is passed over: {request.why}")
+                self.journal.write("*", "problem", why=f"request {name} is ignored: {request.why}")
             else:
                 driver.request(name, request)
             self.store.done(name)

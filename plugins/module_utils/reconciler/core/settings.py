@@ -75,7 +75,7 @@ def private(name: str) -> Path:
         mode = stat.S_IMODE(found.st_mode)
         raise Wrong(
             f"{path} has mode {mode:04o} and owner {found.st_uid}, and holds secrets",
-            f"`chmod 0600 {path}`, and `chown {os.geteuid()} {path}` if it is somebody else's",
+            f"`chmod 0600 {path}`, and `chown {os.geteuid()} {path}` if it has another owner",
         )
     return path
 

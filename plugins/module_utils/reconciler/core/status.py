@@ -18,7 +18,7 @@ def overview(store: Store) -> dict[str, Any]:
     verdicts = store.verdicts()
     told = {host: row for host, row in verdicts.items() if not isinstance(row, Unusable)}
     problems = {
-        host: f"its verdict is passed over: {row.why}" for host, row in verdicts.items() if isinstance(row, Unusable)
+        host: f"its verdict is ignored: {row.why}" for host, row in verdicts.items() if isinstance(row, Unusable)
     }
     return {
         "leader": store.leader(),
@@ -66,8 +66,6 @@ def table(found: dict[str, Any], plan: Plan) -> str:
             lines.append(f"{host}: {memory['failed']['what']} failed: {memory['failed']['why']}")
     if found["without_own_login"]:
         hosts = ", ".join(found["without_own_login"])
-        lines.append(
-            f"Publish with a login that is not theirs alone: {hosts}. To do: run `gpuops up --tags agent` for them."
-        )
+        lines.append(f"These hosts publish with a shared login: {hosts}. To do: run `gpuops up --tags agent` for them.")
     lines.append(f"{found['leader']} leads." if found["leader"] else "Nobody leads.")
     return "\n".join(lines)

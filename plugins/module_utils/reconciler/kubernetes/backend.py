@@ -205,7 +205,7 @@ def _held(text: str | None, node: str, say: Say) -> dict[str, str]:
     try:
         return {one_line(key, 100): one_line(code, 80) for key, code in json_object(text).items()}
     except Malformed as why:
-        say(f"node {node}", f"its annotation {HELD} is passed over: {why}")
+        say(f"node {node}", f"its annotation {HELD} is ignored: {why}")
         return {}
 
 

@@ -43,6 +43,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.kubernete
 __all__ = [
     "KINDS",
     "SHAPES",
+    "STEP_SHAPES",
     "begin",
     "clear",
     "closing",
@@ -64,6 +65,7 @@ Memory = Mapping[str, Any]
 # What is wrong with a node; see `faults_of`.
 _codes = list_of(text(at_most=80))
 SHAPES: dict[str, Shape] = {"kubernetes": object_of({"bad": mapping_of(gpu_text, _codes), "node": _codes})}
+STEP_SHAPES: dict[str, Shape] = {}
 
 begin, end = core_memory.begin, core_memory.end
 
@@ -186,11 +188,11 @@ def _decide(memory: Memory, node: Node, policy: Policy, now: float) -> Decision:
     advice = core_gpus.look(node.verdict, memory["gpus"], policy, now)
     repair, closed = (None, False) if there.theirs else _repair(memory, there, advice, policy, now)
     if there.ours and not why and not closed and node.verdict is not None:
-        return _step("uncordon", "what took the whole host out is over", memory)
+        return _step("uncordon", "the fault of the whole host is over", memory)
     if repair is not None:
         return repair
     if why:
-        return Decision(None, f"{'it is cordoned, and not by us' if there.theirs else 'it is cordoned'}: {why}")
+        return Decision(None, f"{'it was cordoned by another client' if there.theirs else 'it is cordoned'}: {why}")
     well = [key for key in there.held if key not in bad and _is_settled(memory, node, policy, key, now)]
     if well:
         held = {key: code for key, code in there.held.items() if key not in well}
@@ -200,7 +202,7 @@ def _decide(memory: Memory, node: Node, policy: Policy, now: float) -> Decision:
     texts = [f"{text} is withheld" for text in bad.values()]
     told_of = {row.get("uuid") for row in (node.verdict or {}).get("devices") or ()}
     texts += [
-        f"{key} is not told of. If it was taken out: `sudo gpuops-reconciler clear {node.host}:{key}`"
+        f"{key} is not reported. If it was removed: `sudo gpuops-reconciler clear {node.host}:{key}`"
         for key in bad
         if node.verdict is not None and _is_named(key) and key not in told_of
     ]
@@ -293,7 +295,7 @@ def _with_order(memory: Memory, node: Node) -> Decision:
         return Decision(KubernetesStep("settle", f"the node has answered {answer['state']}", order, evidence))
     if order.get("sent") != "order":
         # It was cut between the record and the send, so perhaps it was never sent. The node takes an order once.
-        return Decision(KubernetesStep("order", "sent again after a cut", order))
+        return Decision(KubernetesStep("order", "sent again after an interruption", order))
     return Decision(None, f"order {order['id']} ({order['kind']}) is with the node")
 
 

@@ -407,9 +407,7 @@ class KubernetesStore:
                 kept = f"{ASIDE}-{time.time_ns()}"
                 with self.reached():
                     self.api.create(self.maps, self._map(kept, ASIDE, {"name": name, "row": text}))
-                self._repair(
-                    f"ConfigMap {name} cannot be used: {why}. It is kept as {kept}, and what it knew begins anew"
-                )
+                self._repair(f"ConfigMap {name} cannot be used: {why}. It is kept as {kept}, and a new one is started")
         return None
 
     def _map(self, name: str, kind: str, data: Mapping[str, str]) -> dict[str, Any]:
@@ -440,7 +438,7 @@ class KubernetesStore:
                     found = self.api.replace(f"{self.maps}/{name}", body)
             except Answered as why:
                 if why.status in (CONFLICT, GONE):
-                    raise NotLeading(f"another has written {name}: {why}") from why
+                    raise NotLeading(f"another reconciler has written {name}: {why}") from why
                 raise
         self._versions[name] = str(found["metadata"]["resourceVersion"])
 

@@ -86,7 +86,7 @@ class MesosBackend:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
             why = f"{type(wrong).__name__} {one_line(wrong)}"
         name = one_line(row.get("id"), 100) if isinstance(row, dict) else "?"
-        say(f"agent {name}", f"Mesos' word of it is passed over: {why}")
+        say(f"agent {name}", f"what Mesos reports of it is ignored: {why}")
         return None
 
     def _scheduled(self) -> set[tuple[str, str]]:

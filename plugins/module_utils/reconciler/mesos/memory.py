@@ -16,6 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.published imp
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
     Shape,
+    flag,
     list_of,
     mapping_of,
     number,
@@ -52,7 +53,7 @@ def empty(host: str) -> dict[str, Any]:
 
 
 def _no_more(value: Any, where: str) -> Any:
-    raise Malformed(f"{where} goes on without an end")
+    raise Malformed(f"{where} is nested too deeply")
 
 
 def _taken_out(depth: int) -> Shape:
@@ -72,6 +73,7 @@ SHAPES: dict[str, Shape] = {
     ),
     "foreign": or_null(object_of({"agent_id": agent_id_text}, keep=True)),
 }
+STEP_SHAPES: dict[str, Shape] = {"for_others": flag, "agent_id": agent_id_shape, "grace_s": number(0)}
 
 
 def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> dict[str, Any]:
@@ -116,9 +118,9 @@ def _resume(new: dict[str, Any], agent: Agent, now: float) -> None:
     elif kind in ("deactivate", "drain"):
         made = state in ("draining", "drained") or (kind == "deactivate" and state == "deactivated")
         if made or now - intent["at"] >= IN_FLIGHT_S:
-            new.update(end(new, None if made else "it was cut", now, refused=True))
+            new.update(end(new, None if made else "it was interrupted", now, refused=True))
     elif kind == "reactivate" and (state == "active" or now - intent["at"] >= IN_FLIGHT_S):
-        new.update(end(new, None if state == "active" else "it was cut", now, refused=True))
+        new.update(end(new, None if state == "active" else "it was interrupted", now, refused=True))
 
 
 def open_intent(memory: Mapping[str, Any], *kinds: str) -> bool:

@@ -18,6 +18,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.core.shap
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos.gpus import UNREGISTERED, Gpus, look
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos.memory import (
     SHAPES,
+    STEP_SHAPES,
     begin,
     clear,
     empty,
@@ -31,6 +32,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos.sha
 __all__ = [
     "KINDS",
     "SHAPES",
+    "STEP_SHAPES",
     "begin",
     "clear",
     "closing",
@@ -95,9 +97,9 @@ def _decide(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
     if agent is None:
         return _unregistered(memory, node, policy, now)
     if agent.id in memory["retired"]:
-        return Decision(None, f"agent {agent.id} has given its place to a new one, which has not registered yet")
+        return Decision(None, f"agent {agent.id} was replaced by a new one, which has not registered yet")
     if memory["carry"] and agent.state == "active":
-        carry, why = memory["carry"], "somebody else had taken out the agent before this one"
+        carry, why = memory["carry"], "another client took out the agent before this one"
         if carry["boot_id"] is not None and node.verdict is None:
             return Decision(None, f"{why}; whether the host has booted since is not known")
         return Decision(MesosStep(carry["how"], why, None, {}, agent.id, int(carry["grace_s"]), for_others=True))
@@ -122,13 +124,13 @@ def _with_order(memory: Mapping[str, Any], node: Node) -> Decision:
             if fence is not None:
                 return Decision(fence)
         elif agent.tasks or agent.state == "active" or foreign_drain(memory, agent):
-            why = f"agent {agent.id} is {agent.state} with {len(agent.tasks)} tasks, and not by us"
+            why = f"agent {agent.id} is {agent.state} with {len(agent.tasks)} tasks; another client did it"
             evidence = {"tasks": list(agent.tasks)}
             return Decision(MesosStep("withdraw", why, {**order, "withdrawn": True}, evidence, agent.id))
     kind = "withdraw" if order.get("withdrawn") else "order"
     if order.get("sent") != kind:
         # It was cut between the record and the send, so perhaps it was never sent. The node takes an order once.
-        return Decision(MesosStep(kind, "sent again after a cut", order, agent_id=order["agent_id"]))
+        return Decision(MesosStep(kind, "sent again after an interruption", order, agent_id=order["agent_id"]))
     return Decision(None, f"order {order['id']} ({order['kind']}) is with the node")
 
 
@@ -163,13 +165,13 @@ def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: flo
     for stops, text in (
         (not gpus.change, "no GPU is well"),
         (node.scheduled, "the machine is in the maintenance schedule, which others made"),
-        (foreign, "somebody else had taken it out before"),
-        (mesos["unit"] == "inactive", "its unit was stopped by somebody, or ended as the masters have marked it gone"),
+        (foreign, "another client took it out before"),
+        (mesos["unit"] == "inactive", "its unit was stopped by hand, or ended because the masters have marked it gone"),
         (bool(unread), f"its host's gpu-agent cannot read {unread}; run `gpuops up --tags mesos_agent` for it"),
-        (mesos["unit"] == "unknown", "how its unit stands is not known"),
-        (mesos["executors"] is None, "whether jobs of it live is not known"),
-        (bool(mesos["executors"]), f"{mesos['executors']} executors of it live"),
-        (memory["absent"] is None or now - memory["absent"] < policy.settle_s, "it may still come"),
+        (mesos["unit"] == "unknown", "the state of its unit is unknown"),
+        (mesos["executors"] is None, "it is unknown whether its executors run"),
+        (bool(mesos["executors"]), f"{mesos['executors']} of its executors run"),
+        (memory["absent"] is None or now - memory["absent"] < policy.settle_s, "it may still register"),
     ):
         if stops:
             return None, f"{why}; {text}"
@@ -224,7 +226,7 @@ def _by_state(
     if state == "active":
         return _active(memory, agent, gpus)
     if not is_ours(memory, agent):
-        return Decision(None, f"agent {agent.id} is {state}, and not by us")
+        return Decision(None, f"agent {agent.id} is {state}; another client did it")
     if state == "draining":
         row = memory["ours"][agent.id]
         if not agent.tasks and now - row["to"] >= max(STICKY_S, row["grace_s"]):

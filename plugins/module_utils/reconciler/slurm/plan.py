@@ -52,6 +52,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
 __all__ = [
     "KINDS",
     "SHAPES",
+    "STEP_SHAPES",
     "begin",
     "clear",
     "closing",
@@ -90,6 +91,7 @@ SHAPES: dict[str, Shape] = {
         }
     )
 }
+STEP_SHAPES: dict[str, Shape] = {}
 
 begin, end = core_memory.begin, core_memory.end
 
@@ -217,9 +219,9 @@ def _decide(memory: Memory, node: Node, policy: Policy, now: float) -> Decision:
         return _out(memory, there, whole or silent)
     ours = there.reason.startswith(FENCE_MARK)
     if there.drained and ours and node.verdict is not None and (there.guard or not bad):
-        return _step("resume", "what took the whole host out is over", memory)
+        return _step("resume", "the fault of the whole host is over", memory)
     if there.minors is None:
-        return Decision(None, "gres.conf does not tell its GPUs, so what keeps jobs off them stays")
+        return Decision(None, "gres.conf does not list its GPUs, so their holders stay")
     return _gpus(memory, node, policy, bad, now)
 
 
@@ -235,7 +237,7 @@ def _out(memory: Memory, there: SlurmNode, why: str) -> Decision:
         return _step("drain_node", why, memory)
     if there.guard:
         return _step("unguard", "the node is drained", memory)
-    whose = "it is drained" if there.reason.startswith(FENCE_MARK) else "it is drained, and not by us"
+    whose = "it is drained" if there.reason.startswith(FENCE_MARK) else "it was drained by another client"
     return Decision(None, f"{whose}: {why}")
 
 
@@ -254,10 +256,10 @@ def _gpus(memory: Memory, node: Node, policy: Policy, bad: Mapping[int, str], no
     siblings = [one.id for one in _needless(running, bad) if _is_launched(one, now)]
     in_use = all(users.get(position) for position in open_ones)
     if siblings and in_use:
-        return _step("cancel", "the GPU is a job's, so no holder is to keep another one", memory, jobs=siblings)
+        return _step("cancel", "a job of a user has the GPU, so its other holders are cancelled", memory, jobs=siblings)
     if not not_waited:
         if there.guard:
-            return _step("unguard", "what has the GPU is waited for", memory)
+            return _step("unguard", "it waits for the job that has the GPU", memory)
         unaware = [job for position in open_ones for job in users.get(position, ()) if SIGNALLED not in job.note]
         if unaware and policy.fatal_job == "signal":
             rows = [{"id": job.id, "note": job.note} for job in unaware]
@@ -274,7 +276,7 @@ def _gpus(memory: Memory, node: Node, policy: Policy, bad: Mapping[int, str], no
         if any("COMPLETING" in job.state for job in on_bad.values()):
             return Decision(None, f"{why}; its job ends", soon=True)
     if any(position in there.used and not users.get(position) for position in not_waited):
-        return Decision(None, f"{why}; it changes hands", soon=True)
+        return Decision(None, f"{why}; the GPU passes to another job", soon=True)
     if there.silent or there.drained:
         return Decision(None, f"{why}; closed until its node takes jobs, and holders with it")
     waited = [one for holders in waiting.values() for one in holders]
@@ -326,7 +328,7 @@ def _tidy(
     there: SlurmNode = node.row
     if not memory["slurm"]["minors"] and (there.guard or there.holders):
         # What an earlier reconciler has fenced, of which nothing is remembered.
-        why = "nothing is known of its GPUs yet, so what keeps jobs off them stays"
+        why = "the state of its GPUs is unknown, so their holders stay"
         ends_soon = there.guard and there.guard - now < GUARD_LEFT_S
         return _step("guard", why, memory) if ends_soon else Decision(None, why)
     needless = _needless(running, bad)

@@ -5,7 +5,8 @@
 
 Nothing of a message is used before munged has accepted its credential, and then only if root has made it, on the node
 that it is about: the credential's origin has to be an address of that node in slurm.conf. On a host that has its own
-name as a loopback address, munged has that as the origin of all credentials. The connection's address then counts.
+name as a loopback address, munged has that as the origin of all credentials, and on a host without an IPv4 address
+0.0.0.0. The connection's address then counts.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ class Receiver:
                 "run `gpuops up --tags agent,slurm` where the inventory is",
             )
         origin = credential.origin
-        if origin not in known and ipaddress.ip_address(origin).is_loopback:
+        address = ipaddress.ip_address(origin)
+        if origin not in known and (address.is_loopback or address.is_unspecified):
             origin = peer
         if origin not in known:
             raise CallFailed(

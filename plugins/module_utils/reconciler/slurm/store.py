@@ -449,7 +449,7 @@ class FileStore:
     def _put_aside(self, parent: str, name: str, why: str) -> None:
         kept = files.put_aside(self._path(parent, name))
         where = f"It is kept as {kept}, and what" if kept else "What"
-        self._repair(f"{why}. {where} was known of it is begun anew")
+        self._repair(f"{why}. {where} was known of it starts empty")
 
 
 def _short(name: str) -> str:

@@ -249,11 +249,11 @@ class ZooKeeperStore:
                 # Our own node was open to the stranger as well.
                 self._doubt(path)
         except NoAuthError as why:
-            whose = "somebody else" if found is None else _names(found)
+            whose = "another client" if found is None else _names(found)
             raise NotOurs(f"{path} belongs to {whose}, so nothing of it is read. {self._to_do('it')}") from why
         if doubted and differs:
-            told = "nobody knows whom" if found is None else _names(self._strangers(found, acl, meant)) or "us"
-            self.repaired.append(f"{path} was open to {told}, and is ours again")
+            told = "clients that are not known" if found is None else _names(self._strangers(found, acl, meant)) or "us"
+            self.repaired.append(f"{path} was open to {told}, and belongs to the reconciler again")
         return doubted
 
     def _to_do(self, what: str) -> str:
@@ -321,9 +321,9 @@ class ZooKeeperStore:
         for name in self._children("journal"):
             with contextlib.suppress(NoNodeError, NoAuthError):
                 data, _stat = self.client.get(f"{path}/{name}")
-                self._put_aside(f"{path}/{name}", "somebody else could write it", not _is_idle(self.plan, name, data))
+                self._put_aside(f"{path}/{name}", "another client could write it", not _is_idle(self.plan, name, data))
                 continue
-            self._put_aside(f"{path}/{name}", "somebody else's node")
+            self._put_aside(f"{path}/{name}", "a node of another client")
 
     def _empty(self, path: str) -> None:
         names = self.client.get_children(path)
@@ -332,9 +332,9 @@ class ZooKeeperStore:
                 with contextlib.suppress(NoNodeError):
                     self.client.delete(f"{path}/{name}", recursive=True)
         except NoAuthError as why:
-            raise NotOurs(f"{path} has nodes of somebody else. {self._to_do('them')}") from why
+            raise NotOurs(f"{path} has nodes of another client. {self._to_do('them')}") from why
         if names:
-            self.repaired.append(f"{path}: {len(names)} nodes that somebody else could have made were deleted")
+            self.repaired.append(f"{path}: {len(names)} nodes that another client could have created were deleted")
 
     def _delete(self, path: str) -> None:
         with contextlib.suppress(NoNodeError, NotEmptyError):
@@ -358,7 +358,7 @@ class ZooKeeperStore:
             both.create(path, _data({"apart": why}), acl=self.acl)
         failed = [row for row in both.commit() if isinstance(row, Exception)]
         if failed:
-            raise NotOurs(f"{why}, and cannot be taken away. {self._to_do('it')}")
+            raise NotOurs(f"{why}, and cannot be removed. {self._to_do('it')}")
         self._versions.pop(path, None)
         if leave:
             self._versions[path] = 0
@@ -441,10 +441,10 @@ class ZooKeeperStore:
         except NoNodeError:
             return None
         except NoAuthError as why:
-            raise Malformed("it belongs to somebody else") from why
+            raise Malformed("it belongs to another client") from why
         self._versions[path] = stat.version
         if found is None or self._strangers(found):
-            raise Malformed("somebody else could write it")
+            raise Malformed("another client could write it")
         self._take_over(path, found)
         return check(data)
 

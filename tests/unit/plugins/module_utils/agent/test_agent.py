@@ -217,7 +217,7 @@ def test_garbage_is_no_verdict_on_the_other_gpu_and_stops_nothing(agent):
     assert one.verdicts()[0] == "ok"
     assert one.reasons() == []
     (problem,) = one.told()["agent"]["problems"]
-    assert problem.startswith("NVML answers nonsense: GPU 1: ")
+    assert problem.startswith("NVML gives impossible answers: GPU 1: ")
     one.fault()
     one.until(lambda: one.verdicts() == ["ok", "ok"] and one.told()["agent"]["problems"] == [])
 

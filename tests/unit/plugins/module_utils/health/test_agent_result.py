@@ -80,12 +80,12 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     "an interval of years": ({"interval_s": 1e12, "time": 1.0}, "how often"),
     "a number too large": ({"interval_s": 10**400}, "how often"),
     "no interval": ({"interval_s": None}, "how often"),
-    "no report": ({"health": None}, "no report"),
-    "half a report": ({"health": {"verdict": "ok"}}, "no report"),
-    "a verdict that there is not": ({"health": {**report(), "verdict": "fine"}}, "no report"),
-    "a list for a GPU": ({"health": {**report(), "devices": [[]]}}, "no report"),
-    "a text for reasons": ({"health": {**report(), "reasons": "none"}}, "no report"),
-    "a number among reasons": ({"health": {**report(), "reasons": [1]}}, "no report"),
+    "no report": ({"health": None}, "no readable report"),
+    "half a report": ({"health": {"verdict": "ok"}}, "no readable report"),
+    "a verdict that there is not": ({"health": {**report(), "verdict": "fine"}}, "no readable report"),
+    "a list for a GPU": ({"health": {**report(), "devices": [[]]}}, "no readable report"),
+    "a text for reasons": ({"health": {**report(), "reasons": "none"}}, "no readable report"),
+    "a number among reasons": ({"health": {**report(), "reasons": [1]}}, "no readable report"),
 }
 
 

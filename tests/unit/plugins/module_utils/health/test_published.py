@@ -72,7 +72,7 @@ def test_what_the_agent_publishes_is_taken_as_it_is_and_what_is_not_known_is_lef
         (b'{"schema": 1, "time": ' + b"9" * 5000 + b"}", "5000 digits"),
         (changed("schema", value=2), "schema 2"),
         (changed("schema", value=True), "schema"),
-        (changed("host", value="n2"), "it is of n2"),
+        (changed("host", value="n2"), "it belongs to n2"),
         (changed("host", value="../fleet"), "not the name of a host"),
         (changed("time", value="yesterday"), "it.time is 'yesterday'"),
         (changed("devices", value=None), "it.devices is null"),

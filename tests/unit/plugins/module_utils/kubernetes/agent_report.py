@@ -80,7 +80,10 @@ class Agent:
             if uuid not in self.missing
         ]
         same = {"name": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960}
-        rows = [{"uuid": uuid, "index": index, "numa_node": index // 2, **same} for index, uuid in enumerate(UUIDS)]
+        rows = [
+            {"uuid": uuid, "index": index, "minor": 3 - index, "numa_node": index // 2, **same}
+            for index, uuid in enumerate(UUIDS)
+        ]
         result = {
             "time": time.time(),
             "uptime": agent_result.uptime(),

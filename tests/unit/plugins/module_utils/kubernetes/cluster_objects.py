@@ -7,6 +7,8 @@ import json
 import urllib.parse
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import cluster, kubectl
+
 UUIDS = [f"GPU-{number:08d}-0000-0000-0000-000000000000" for number in range(4)]
 # 2026-11-30 09:00:00 UTC.
 NOW = 1796029200.0
@@ -130,3 +132,8 @@ class Kubectl:
         rows, end = self.lists[path], begin + self.page
         more = {"continue": str(end)} if end < len(rows) else {}
         return 0, json.dumps({"kind": "List", "metadata": more, "items": rows[begin:end]}), ""
+
+
+def read(about: tuple[str, ...] = (), gpu_nodes: tuple[str, ...] = (), **lists: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is reported of a cluster with these objects, by `cluster.read`."""
+    return cluster.read(kubectl.Kubectl(Kubectl(**lists).run, 5.0), about, gpu_nodes, NOW)

@@ -24,12 +24,9 @@ from tests.unit.plugins.module_utils.kubernetes.cluster_objects import (
     node,
     of_job,
     pod,
+    read,
     resource_slice,
 )
-
-
-def read(about: tuple[str, ...] = (), gpu_nodes: tuple[str, ...] = (), **lists: list[dict[str, Any]]) -> dict[str, Any]:
-    return cluster.read(kubectl.Kubectl(Kubectl(**lists).run, 5.0), about, gpu_nodes, NOW)
 
 
 def row(found: dict[str, Any], name: str) -> dict[str, Any]:

@@ -141,8 +141,8 @@ def test_a_kubelet_that_does_not_run_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "end", "word", "remedy"),
     [
-        ("etc/kubernetes/pki/apiserver.crt", SOON, "ends", "kubeadm certs renew all"),
-        ("etc/kubernetes/pki/etcd/server.crt", OVER, "ended", "kubeadm certs renew all"),
+        ("etc/kubernetes/pki/apiserver.crt", SOON, "ends", "baremetal-gpu-kubernetes-renew"),
+        ("etc/kubernetes/pki/etcd/server.crt", OVER, "ended", "baremetal-gpu-kubernetes-renew"),
         ("etc/kubernetes/pki/ca.crt", SOON, "ends", "Manual rotation of CA certificates"),
         ("var/lib/kubelet/pki/kubelet-client-current.pem", SOON, "ends", "journalctl -u kubelet"),
         ("var/lib/kubelet/pki/kubelet-client-current.pem", OVER, "ended", "gpuops up --tags kubernetes"),

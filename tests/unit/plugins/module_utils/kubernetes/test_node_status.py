@@ -80,3 +80,22 @@ def test_an_api_server_that_is_away_is_told_later(api: KubeApi, status: NodeStat
     assert "503" in status.problem
     status.show(FATAL, "", 1005.0)
     assert (status.problem, shown(api)["status"], len(events(api))) == ("", "False", 1)
+
+
+def test_a_plugin_lowers_what_is_allocatable_and_kubelet_alone_raises_it(api: KubeApi, tmp_path: Path) -> None:
+    status = NodeStatus(Api(Settings(api.url, str(certificate(tmp_path)[0]), None)), "n1", of_plugin=True)
+    # Before kubelet knows of any GPU there is no number to lower.
+    status.show(FATAL, "", 1000.0)
+    assert "allocatable" not in api.objects[NODE]["status"]
+    api.objects[NODE]["status"]["allocatable"] = {"cpu": "8", "nvidia.com/gpu": "2"}
+    status.show(WELL, "", 1001.0)
+    status.show(FATAL, "", 1002.0)
+    assert api.objects[NODE]["status"]["allocatable"] == {"cpu": "8", "nvidia.com/gpu": "1"}
+    status.show(WELL, "", 1003.0)
+    assert api.objects[NODE]["status"]["allocatable"]["nvidia.com/gpu"] == "1"
+
+
+def test_with_the_driver_what_is_allocatable_is_not_the_nodes_number(api: KubeApi, status: NodeStatus) -> None:
+    api.objects[NODE]["status"]["allocatable"] = {"nvidia.com/gpu": "2"}
+    status.show(FATAL, "", 1000.0)
+    assert api.objects[NODE]["status"]["allocatable"] == {"nvidia.com/gpu": "2"}

@@ -73,6 +73,11 @@ def test_a_heartbeat_tells_that_the_agent_still_reports(node: Node, monkeypatch:
     assert "a new one is due" in node.gpus.problem
 
 
+def test_each_gpu_has_the_number_of_its_device_file(node: Node) -> None:
+    node.say()
+    assert {row["uuid"]: row["minor"] for row in node.told()["devices"]} == dict(zip(UUIDS, (3, 2, 1, 0), strict=True))
+
+
 def test_the_answer_to_an_order_is_told_with_it(node: Node) -> None:
     node.answer.write_text(json.dumps({"id": "n1-1-1", "state": "done", "boot_id": "b", "end_boot_id": "b"}))
     node.say()
@@ -127,7 +132,7 @@ def test_garbage_in_the_place_of_what_is_held_changes_nothing(node: Node, garbag
     node.says()
     until(lambda: node.free() == set(UUIDS) - {UUIDS[2]})
     node.note(**{HELD: garbage})
-    until(lambda: "is passed over" in node.own.problem)
+    until(lambda: "is ignored" in node.own.problem)
     assert node.free() == set(UUIDS) - {UUIDS[2]}
 
 
@@ -135,7 +140,7 @@ def test_a_watch_that_was_cut_is_taken_up_again(node: Node) -> None:
     node.says()
     until(lambda: node.free() == set(UUIDS))
     node.api.down = True
-    until(lambda: "is not heard" in node.own.problem)
+    until(lambda: "cannot be read" in node.own.problem)
     node.note(**{HELD: json.dumps({UUIDS[0]: "xid_79"})})
     # What was changed meanwhile is told to no watch.
     node.api.forget()

@@ -77,6 +77,17 @@ def test_what_others_have_too_is_not_needed_and_a_second_controller_has_nothing(
     assert "other monitors" in found["ceph_mon.c2"]["not_needed"]
 
 
+def test_the_first_control_plane_has_what_kubeadm_cannot_make_again() -> None:
+    planes = {"kubernetes_control_planes": ["head1", "head2", "head3"]}
+    (part,) = parts.read(plan(groups=planes).parts["parts"])
+    for path in ("pki/ca.key", "pki/etcd/ca.key", "pki/sa.key", "baremetal-gpu/encryption.json"):
+        assert part.has(f"/etc/kubernetes/{path}")
+    # Of another name or address on another host.
+    assert not part.has("/etc/kubernetes/pki/apiserver.crt")
+    assert (part.saved_by, part.has(parts.SNAPSHOT)) == ("etcd", True)
+    assert plan("head2", planes).parts["parts"] == []
+
+
 def test_the_playbook_has_the_hosts_of_every_group_that_has_a_part() -> None:
     (play,) = yaml.safe_load((ROOT / "playbooks" / "fetch_backup.yml").read_text())
     asked = {name for name in backup.GROUPS if f"'{name}'" in play["hosts"]}

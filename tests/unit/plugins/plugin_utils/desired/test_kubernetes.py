@@ -65,11 +65,22 @@ def common(
     )
 
 
+def control_plane(has: Any = None, common_changed: Any = None, **changed: Any) -> Plan:
+    given = settings("kubernetes_common", **(common_changed or {}))
+    peers = {"host": "head1", "common": given, "cluster": has, **common().parts}
+    return kubernetes_control_plane.desired(settings("kubernetes_control_plane", **changed), {}, peers)
+
+
 def cluster(**changed: Any) -> str:
     """The configuration with which kubeadm creates a cluster."""
-    given = settings("kubernetes_common", **changed)
-    peers = {"host": "head1", "common": given, **common().parts}
-    return str(kubernetes_control_plane.desired(settings("kubernetes_control_plane"), {}, peers).parts["config"])
+    return str(control_plane(common_changed=changed).parts["config"])
+
+
+def created(**changed: Any) -> dict[str, Any]:
+    """A cluster as kubeadm notes it, with what it adds."""
+    documents = yaml.safe_load_all(control_plane(**changed).parts["config"])
+    (found,) = [one for one in documents if one["kind"] == "ClusterConfiguration"]
+    return {**found, "certificatesDir": "/etc/kubernetes/pki", "dns": {}, "kubernetesVersion": "v1.35.0"}
 
 
 def joining(host: str = "gpu1", is_control_plane: bool = False, join: str = JOIN, certificates: str = "") -> str:
@@ -166,6 +177,84 @@ def test_the_images_come_from_the_registry_that_is_named() -> None:
     assert "imageRepository" not in cluster()
     # Of a token that kubeadm makes with the cluster, and that has no use here.
     assert documents["InitConfiguration"]["bootstrapTokens"] == [{"ttl": "1m0s"}]
+
+
+def test_secrets_are_encrypted_and_the_log_has_no_content() -> None:
+    server = created()["apiServer"]
+    arguments = {one["name"]: one["value"] for one in server["extraArgs"]}
+    assert arguments["encryption-provider-config"] == "/etc/kubernetes/baremetal-gpu/encryption.json"
+    # Each file that the API server is told of is in a volume.
+    mounted = [one["mountPath"] for one in server["extraVolumes"]]
+    paths = [value for value in arguments.values() if value.startswith("/")]
+    assert all(any(path.startswith(f"{place}/") for place in mounted) for path in paths)
+    made = files(control_plane())
+    policy = json.loads(made[arguments["audit-policy-file"]])
+    assert {rule["level"] for rule in policy["rules"]} == {"None", "Metadata"}
+    of_secrets = next(rule for rule in policy["rules"] if "secrets" in str(rule))
+    assert (policy["rules"][0], of_secrets["level"]) == (of_secrets, "Metadata")
+    # The key is none of the document, which a diff shows.
+    assert "/etc/kubernetes/baremetal-gpu/encryption.json" not in made
+    assert "apiServer" not in created(encryption=False, audit=False)
+
+
+def test_arguments_of_the_operator_stand_beside_ours_and_replace_them() -> None:
+    theirs = {"extraArgs": [{"name": "audit-log-maxage", "value": "3"}, {"name": "v", "value": "2"}], "certSANs": ["a"]}
+    server = created(cluster={"apiServer": theirs})["apiServer"]
+    arguments = {one["name"]: one["value"] for one in server["extraArgs"]}
+    assert len(arguments) == len(server["extraArgs"])
+    assert (arguments["audit-log-maxage"], arguments["v"], server["certSANs"]) == ("3", "2", ["a"])
+    assert "encryption-provider-config" in arguments
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({}, {}, ""),
+        ({"encryption": False}, {}, "apiServer.extraArgs.encryption-provider-config"),
+        ({}, {"encryption": False}, "apiServer.extraArgs.encryption-provider-config"),
+        ({"audit_days": 7}, {}, "apiServer.extraArgs.audit-log-maxage"),
+        ({}, {"cluster": {"scheduler": {"extraArgs": [{"name": "v", "value": "4"}]}}}, "scheduler.extraArgs.v"),
+        ({"name": "old"}, {}, "clusterName"),
+    ],
+)
+def test_what_a_cluster_was_not_created_with_is_told(before: dict[str, Any], now: dict[str, Any], told: str) -> None:
+    warnings = control_plane(created(**before), **now).parts["warnings"]
+    if not told:
+        assert warnings == []
+        return
+    (text,) = warnings
+    assert told in text
+    assert "baremetal.gpu.kubernetes_settings" in text
+
+
+def test_snapshots_and_renewals_have_timers() -> None:
+    plan = control_plane(snapshot_keep=5)
+    made = files(plan)
+    assert json.loads(made[kubernetes_control_plane.SETTINGS])["keep"] == 5
+    assert "OnCalendar=*-*-* 00/6:10\n" in made["/etc/systemd/system/baremetal-gpu-etcd-snapshot.timer"]
+    rows = {row["name"]: row["state"] for row in plan.desired["units"]}
+    assert set(rows.values()) == {"started"}
+    modes = {row["path"]: row["mode"] for row in plan.desired["files"]}
+    assert modes["/var/backups/baremetal-gpu/etcd"] == "0700"
+    without = {row["name"]: row["state"] for row in control_plane(snapshot_at="").desired["units"]}
+    assert without == {**rows, "baremetal-gpu-etcd-snapshot.timer": "stopped"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"snapshot_path": "backups"},
+        {"snapshot_at": "now\nExecStart=x"},
+        {"snapshot_keep": 0},
+        {"renew_days": 0},
+        {"audit_days": 0},
+        {"audit_files": 0},
+    ],
+)
+def test_settings_of_a_control_plane_that_cannot_be_are_refused(changed: dict[str, Any]) -> None:
+    plan = control_plane(**changed)
+    assert codes(plan) == [("wrong_setting", f"kubernetes_control_plane_{next(iter(changed))}")]
+    assert plan.desired == {}
 
 
 def test_without_a_token_there_is_nothing_to_join_with() -> None:

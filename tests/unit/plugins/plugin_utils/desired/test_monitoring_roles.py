@@ -122,6 +122,8 @@ def exporter_plan(issued: Any = None, **params: Any) -> Plan:
             "homes": "",
             "zookeeper": {},
             "portal": {},
+            "kubernetes": {},
+            "has_kubernetes": False,
             **params,
         },
         {},
@@ -140,7 +142,7 @@ def text(plan: Plan, path: str) -> str:
 
 def targets(plan: Plan, job: str = "node") -> dict[str, dict[str, Any]]:
     """The entries of a job's targets, by host."""
-    jobs = ("node", "node-of-slurmctld") if job == "node" else (job,)
+    jobs = ("node", "node-of-scheduler") if job == "node" else (job,)
     found = [entry for name in jobs for entry in json.loads(text(plan, f"/etc/prometheus/targets/{name}.json"))]
     return {entry["labels"]["host"]: entry for entry in found}
 
@@ -203,6 +205,11 @@ def test_it_tells_of_what_the_host_has():
     assert "node_exporter_homes" in refused(exporter_plan(homes="home"))
     portal = {"hub_port": 8081, "port": 443}
     assert parts(portal=portal)["portal"] == {**portal, "told": "/var/lib/baremetal-gpu-portal/told.json"}
+    plane = parts(kubernetes={"node": "head1"}, has_kubernetes=True)
+    assert (plane["kubernetes"], parts(has_kubernetes=True).get("kubernetes")) == ({"node": "head1"}, None)
+    assert {"/etc/kubernetes/pki/*.crt", "/var/lib/kubelet/pki/*-current.pem"} <= set(plane["certificates"])
+    timer = text(exporter_plan(kubernetes={"node": "head1"}), "/etc/systemd/system/baremetal-gpu-host-metrics.timer")
+    assert "OnUnitActiveSec=30s" in timer
     # Its certificate is watched, too.
     assert "/etc/baremetal-gpu/portal/tls/certificate.pem" in parts(portal=portal)["certificates"]
 
@@ -240,13 +247,17 @@ def test_a_node_can_say_nothing_of_another_one():
     dropped = {tuple(rule["source_labels"]): rule["regex"] for rule in jobs["node"]["metric_relabel_configs"]}
     assert dropped["slurm_controller", "__name__"] == ";(slurm_.*|gpu_lease_.*)"
     assert dropped["reconciler", "__name__"] == ";(gpuops_reconciler_.*)"
+    assert dropped["kubernetes_control_plane", "__name__"] == ";(kubernetes_.*)"
     # Only slurmctld's host tells of GPUs on others, under the same job.
-    controllers = jobs["node-of-slurmctld"]
+    controllers = jobs["node-of-scheduler"]
     assert controllers["honor_labels"] is True
     assert controllers["relabel_configs"] == [{"target_label": "job", "replacement": "node"}]
-    (head,) = json.loads(text(prometheus_plan(), "/etc/prometheus/targets/node-of-slurmctld.json"))
+    (head,) = json.loads(text(prometheus_plan(), "/etc/prometheus/targets/node-of-scheduler.json"))
     assert head["labels"]["host"] == "head1"
-    for job in ("node", "node-of-slurmctld"):
+    planes = prometheus_plan({"slurm_controllers": [], "kubernetes_control_planes": ["head1"]})
+    (plane,) = json.loads(text(planes, "/etc/prometheus/targets/node-of-scheduler.json"))
+    assert plane["labels"]["kubernetes_control_plane"] == plane["labels"]["reconciler"] == "yes"
+    for job in ("node", "node-of-scheduler"):
         assert jobs[job]["scheme"] == "https"
         assert set(jobs[job]["tls_config"].values()) <= set(files(prometheus_plan()))
 

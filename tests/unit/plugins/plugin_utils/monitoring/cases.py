@@ -64,6 +64,11 @@ RESEAT = (
     "Reseat the GPU and its cables at the next opportunity; if that does not help, try another slot, then replace the "
     "GPU."
 )
+OWN_OR_OTHERS = (
+    "For one below /etc/kubernetes run `sudo kubeadm certs renew all` on gpu1, then restart the containers of the "
+    "control plane or reboot it; for one below /var/lib/kubelet see `sudo journalctl -u kubelet` there. If "
+    "/etc/ssl/portal.pem is your own, replace it and reload the service that uses it."
+)
 COOLING = "Check fans, filters, air flow and the temperature of the room, and whether other GPUs are hot too."
 
 
@@ -164,6 +169,36 @@ def not_fenced(fenced: str = "0x20", available: str = "1x20") -> Series:
         named("gpu_health_status", **BUS): "2x20",
         named("slurm_node_fenced_gpus", **SLURM, node="gpu1"): fenced,
         named("slurm_node_available", **SLURM, node="gpu1"): available,
+    }
+
+
+def kubernetes_node(state: str, value: str = "1x30") -> Series:
+    return {named("kubernetes_node_info", **SLURM, node="gpu1", state=state): value}
+
+
+def kubernetes_problem(problem: str, value: str = "1x30") -> Series:
+    return {named("kubernetes_node_problem", **SLURM, node="gpu1", problem=problem): value}
+
+
+def not_withheld(withheld: str = "0x20", available: str = "1x20") -> Series:
+    """A node with a fatal GPU."""
+    return {
+        named("gpu_health_status", **BUS): "2x20",
+        named("kubernetes_node_withheld_gpus", **SLURM, node="gpu1"): withheld,
+        named("kubernetes_node_available", **SLURM, node="gpu1"): available,
+    }
+
+
+def etcd(**values: str) -> Series:
+    """Three members; the first has the values."""
+    heads = [{**SLURM, "host": name, "instance": f"{name}:9100"} for name in ("head1", "head2", "head3")]
+    well = {"has_leader": "1x40", "database_bytes": "1e8x40", "quota_bytes": "2e9x40"}
+    well |= {"fsync_seconds_total": "0+0.6x40", "fsyncs_total": "0+60x40"}
+    rows = [{**well, **values}, well, well]
+    return {
+        named(f"kubernetes_etcd_{name}", **head): row[name]
+        for head, row in zip(heads, rows, strict=True)
+        for name in well
     }
 
 
@@ -679,8 +714,7 @@ CASES = (
                 CERTIFICATE,
                 "gpu1: /etc/ssl/portal.pem expires soon",
                 "It expires in 10d 0h 0m 0s.",
-                "Run `gpuops up`, which renews the certificates that it made. If /etc/ssl/portal.pem is your own, "
-                "replace it and reload the service that uses it.",
+                f"Run `gpuops up`, which renews the certificates that it made. {OWN_OR_OTHERS}",
             ),
         ),
         {"in a month": {named("baremetal_gpu_certificate_expiry_timestamp_seconds", **CERTIFICATE): f"{30 * DAY}x200"}},
@@ -694,8 +728,7 @@ CASES = (
                 CERTIFICATE,
                 "gpu1: /etc/ssl/portal.pem expires within two days or has expired",
                 "It expires in -1h 0m 0s.",
-                "Run `gpuops up` now, which renews the certificates that it made. If /etc/ssl/portal.pem is your own, "
-                "replace it and reload the service that uses it.",
+                f"Run `gpuops up` now, which renews the certificates that it made. {OWN_OR_OTHERS}",
             ),
         ),
         {
@@ -1302,6 +1335,198 @@ CASES = (
             "the node takes no jobs": not_fenced(available="0x20"),
             "until it is fenced": not_fenced(fenced="0x8 1x20"),
             "a host without Slurm": {named("gpu_health_status", **BUS): "2x20"},
+        },
+    ),
+    Case(
+        "KubernetesApiDown",
+        "5m",
+        {named("kubernetes_api_up", **SLURM): "0x20"},
+        (
+            Firing(
+                {},
+                "kubernetes: the API server does not answer",
+                "kubernetes_api_up is 0 on all control planes, or has no series.",
+            ),
+        ),
+        {
+            "it answers one of two": {
+                named("kubernetes_api_up", **SLURM): "0x20",
+                named("kubernetes_api_up", **{**SLURM, "host": "head2"}): "1x20",
+            },
+            "a site without one": up("gpu1", "node", "1x20"),
+        },
+    ),
+    Case(
+        "KubernetesApiDown",
+        "5m",
+        up("head1", "node", "1x20", kubernetes_control_plane="yes"),
+        (
+            Firing(
+                {},
+                "kubernetes: the API server does not answer",
+                "kubernetes_api_up is 0 on all control planes, or has no series.",
+            ),
+        ),
+    ),
+    Case(
+        "KubernetesEtcdQuorumLost",
+        "5m",
+        {named("kubernetes_etcd_has_leader", **{**SLURM, "host": name}): "1x1 0x20" for name in ("head1", "head2")},
+        (
+            Firing(
+                {},
+                "kubernetes: etcd has no quorum",
+                "kubernetes_etcd_has_leader is 0 on all control planes.",
+            ),
+        ),
+        {"one of three is down": etcd(has_leader="0x40")},
+    ),
+    Case(
+        "KubernetesEtcdMemberDown",
+        "10m",
+        etcd(has_leader="0x40"),
+        (
+            Firing(
+                SLURM,
+                "head1: its member of etcd is not part of the quorum",
+                "kubernetes_etcd_has_leader is 0.",
+                "On head1 see `sudo crictl logs $(sudo crictl ps -a --name etcd -q | head -1)` and "
+                "`df -h /var/lib/etcd`.",
+            ),
+        ),
+        {"all answer": etcd(), "an election": etcd(has_leader="1x3 0 1x30")},
+    ),
+    Case(
+        "KubernetesEtcdSlow",
+        "30m",
+        etcd(fsync_seconds_total="0+9x40"),
+        (
+            Firing(
+                SLURM,
+                "head1: the disk of etcd is slow",
+                "A write to the disk takes 150ms on average.",
+                "See with `iostat -x 5` on head1 what else uses the disk of /var/lib/etcd; give etcd a disk of its "
+                "own, or a faster one.",
+            ),
+        ),
+        {"10 ms": etcd(), "slow for some minutes": etcd(fsync_seconds_total="0+0.6x20 21+9x3 48+0.6x20")},
+    ),
+    Case(
+        "KubernetesEtcdNearlyFull",
+        "15m",
+        etcd(database_bytes="1.8e9x40"),
+        (
+            Firing(
+                SLURM,
+                "head1: the database of etcd is nearly full",
+                "90% of the quota are used.",
+            ),
+        ),
+        {"5 %": etcd()},
+    ),
+    Case(
+        "KubernetesNodeNotReady",
+        "20m",
+        kubernetes_node("NotReady"),
+        (
+            Firing(
+                {"node": "gpu1", "host": "gpu1"},
+                "gpu1: not ready for pods",
+                "State NotReady.",
+                "Run `gpuops doctor gpu1`, which names the cause; `sudo journalctl -u kubelet` is on the node.",
+            ),
+        ),
+        {
+            "ready": kubernetes_node("Ready"),
+            "cordoned": kubernetes_node("Ready,SchedulingDisabled"),
+            "a boot": kubernetes_node("Unknown", "_x10 1x2 _x20"),
+        },
+    ),
+    Case(
+        "KubernetesNodeNotReady",
+        "20m",
+        kubernetes_node("Unknown,SchedulingDisabled"),
+        (
+            Firing(
+                {"node": "gpu1", "host": "gpu1"},
+                "gpu1: not ready for pods",
+                "State Unknown,SchedulingDisabled.",
+                "Run `gpuops doctor gpu1`, which names the cause; `sudo journalctl -u kubelet` is on the node.",
+            ),
+        ),
+    ),
+    Case(
+        "KubernetesNodeCordonedLong",
+        "1500m",
+        kubernetes_node("Ready,SchedulingDisabled", "1x320"),
+        (
+            Firing(
+                {"node": "gpu1", "host": "gpu1"},
+                "gpu1: cordoned for more than a day",
+                "State Ready,SchedulingDisabled.",
+                "`gpuops status` says who cordoned it and why. Once it is repaired, run `gpuops restore gpu1`; for a "
+                "cordon of kubectl `kubectl uncordon gpu1`.",
+            ),
+        ),
+        {
+            "since an hour": kubernetes_node("Ready,SchedulingDisabled", "_x288 1x32"),
+            "ready": kubernetes_node("Ready", "1x320"),
+        },
+        "5m",
+    ),
+    Case(
+        "KubernetesGpusNotGiven",
+        "10m",
+        kubernetes_problem("gpus_not_watched"),
+        (
+            Firing(
+                {"node": "gpu1", "host": "gpu1", "problem": "gpus_not_watched"},
+                "gpu1: its GPUs are not given to pods",
+                "gpus_not_watched: 1.",
+                "See `systemctl status baremetal-gpu-kubernetes` and `sudo journalctl -u baremetal-gpu-kubernetes` on "
+                "gpu1; `gpuops up --tags kubernetes` installs the daemon.",
+            ),
+        ),
+        {
+            "another problem": kubernetes_problem("pressure"),
+            "until the daemon has started": kubernetes_problem("gpus_not_registered", "1x3"),
+        },
+    ),
+    Case(
+        "KubernetesGpuNotWithheld",
+        "10m",
+        not_withheld(),
+        (
+            Firing(
+                {"host": "gpu1"},
+                "gpu1: Kubernetes still gives a fatal GPU to pods",
+                "1 GPUs are fatal, fewer are withheld, and the node takes pods.",
+                "Run `gpuops drain gpu1`; `sudo journalctl -u baremetal-gpu-kubernetes` there says why the GPU is not "
+                "withheld.",
+            ),
+        ),
+        {
+            "withheld": not_withheld(withheld="1x20"),
+            "the node takes no pods": not_withheld(available="0x20"),
+            "until it is withheld": not_withheld(withheld="0x8 1x20"),
+            "a host without Kubernetes": {named("gpu_health_status", **BUS): "2x20"},
+        },
+    ),
+    Case(
+        "KubernetesPodWaitsLong",
+        "1m",
+        {named("kubernetes_gpu_pod_waiting_timestamp_seconds", **SLURM, namespace="alice"): f"{60 - DAY}x5"},
+        (
+            Firing(
+                {"namespace": "alice"},
+                "kubernetes: a pod of alice has waited for a GPU for half a day",
+                "It has waited for 1d 0h 0m 0s.",
+            ),
+        ),
+        {
+            "since an hour": {
+                named("kubernetes_gpu_pod_waiting_timestamp_seconds", **SLURM, namespace="alice"): "-3600x5"
+            }
         },
     ),
     Case(

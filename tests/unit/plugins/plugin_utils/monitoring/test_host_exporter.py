@@ -25,6 +25,7 @@ SETTINGS: dict[str, Any] = {
     "zookeeper": ZOOKEEPER,
     "homes": {"root": "/home"},
     "portal": {"hub_port": 8081, "port": 443, "told": "/var/lib/baremetal-gpu-portal/told.json"},
+    "kubernetes": {"node": "head1"},
 }
 
 
@@ -49,7 +50,9 @@ def test_the_program_reads_settings_that_it_takes() -> None:
     assert set(exporter.PATIENCE_S) == set(host_exporter.PARTS)
 
 
-@pytest.mark.parametrize("empty", [{"certificates": []}, {"zookeeper": None}, {"homes": {}}, {"portal": {}}])
+@pytest.mark.parametrize(
+    "empty", [{"certificates": []}, {"zookeeper": None}, {"homes": {}}, {"portal": {}}, {"kubernetes": {}}]
+)
 def test_a_part_without_settings_does_not_run(empty: dict[str, Any]) -> None:
     config = json.loads(files(**empty)[host_exporter.CONFIG]["content"])
     assert set(config) == set(host_exporter.PARTS) - set(empty)
@@ -80,15 +83,20 @@ def test_all_parts_may_take_their_time() -> None:
     assert int(limit.partition("=")[2]) > sum(exporter.PATIENCE_S.values())
 
 
-def test_only_zookeeper_and_the_portal_need_the_network() -> None:
-    assert "RestrictAddressFamilies=AF_UNIX" in unit(host_exporter.SERVICE_PATH, zookeeper=None, portal=None)
-    for other in ({"zookeeper": None}, {"portal": None}):
-        assert "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6" in unit(host_exporter.SERVICE_PATH, **other)
+def test_only_parts_that_talk_to_servers_need_the_network() -> None:
+    none = {"zookeeper": None, "portal": None, "kubernetes": None}
+    assert "RestrictAddressFamilies=AF_UNIX" in unit(host_exporter.SERVICE_PATH, **none)
+    for name in none:
+        only = {**none, name: SETTINGS[name]}
+        assert "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6" in unit(host_exporter.SERVICE_PATH, **only)
 
 
 @pytest.mark.parametrize(
     ("given", "has_textfile"),
-    [({"directory": ""}, False), ({"certificates": [], "zookeeper": None, "homes": None, "portal": {}}, True)],
+    [
+        ({"directory": ""}, False),
+        ({"certificates": [], "zookeeper": None, "homes": None, "portal": {}, "kubernetes": {}}, True),
+    ],
 )
 def test_with_nothing_to_do_there_is_no_program_no_timer_and_no_file(given: dict[str, Any], has_textfile: bool) -> None:
     found = document({**SETTINGS, **given})
@@ -111,6 +119,7 @@ def test_with_nothing_to_do_there_is_no_program_no_timer_and_no_file(given: dict
         ({"zookeeper": {**ZOOKEEPER, "port": "2181"}}, "x_zookeeper"),
         ({"homes": "/home"}, "x_homes"),
         ({"portal": {"hub_port": 8081, "port": 443}}, "x_portal"),
+        ({"kubernetes": {"name": "head1"}}, "x_kubernetes"),
     ],
 )
 def test_settings_that_the_program_would_refuse_are_told_by_the_variable(given: dict[str, Any], variable: str) -> None:

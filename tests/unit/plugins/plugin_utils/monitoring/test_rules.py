@@ -27,7 +27,7 @@ from tests.unit.project.tree import ROOT
 ALL = [alert for alerts in rules.ALERTS.values() for alert in alerts]
 RECORDS = [record for records in rules.RECORDS.values() for record in records]
 # They fire for series that are missing, which have no value.
-ABSENCES = {"CephFilesystemWithoutMds", "ReconcilerNoLeader", "SlurmControllerDown"}
+ABSENCES = {"CephFilesystemWithoutMds", "KubernetesApiDown", "ReconcilerNoLeader", "SlurmControllerDown"}
 FIRING = {case.alert: case.firing[0] for case in CASES}
 
 # What programs of the collection give.

@@ -113,6 +113,16 @@ def test_a_gpu_counts_where_its_use_is_known(
     )
 
 
+def test_a_pod_counts_as_a_job_does(tmp_path: Path) -> None:
+    series = {
+        name.replace('"slurm"', '"kubernetes"').replace("slurm_last", "kubernetes_last"): values
+        for name, values in one_gpu().items()
+    }
+    (sample,) = count(UNUSED)
+    wanted = {**sample, "labels": sample["labels"].replace("slurm", "kubernetes")}
+    evaluated(tmp_path, series, "30s", {UNUSED: ("25m", [wanted])})
+
+
 RENAMED = {
     # At 23 minutes; nothing told Prometheus that the old series had ended.
     named("gpu_info", **HOST, uuid="GPU-1", minor="3", model="Tesla T4"): "1x46",

@@ -195,7 +195,7 @@ def test_a_pipe_in_the_place_of_the_file_is_not_written_to(tmp_path):
     # More than a pipe takes that nobody reads.
     for number in range(20):
         one.write("n1", "end", number=number, why="x" * 10000)
-    assert "no plain file" in one.problem
+    assert "not a regular file" in one.problem
     assert out.getvalue().count("n1: end") == 20
 
 

@@ -82,7 +82,7 @@ def test_the_cordon_of_an_operator_stays_theirs() -> None:
     found = world()
     found.change(unschedulable=True)
     found.node_codes = ["driver_version_mismatch"]
-    assert found.turn() == ["(it is cordoned, and not by us: driver_version_mismatch)"]
+    assert found.turn() == ["(it was cordoned by another client: driver_version_mismatch)"]
     found.node_codes = []
     found.settle()
     assert (found.cordoned, found.caller.calls) == (True, [])
@@ -95,7 +95,7 @@ def test_a_cordon_that_an_operator_takes_over_is_left_to_them() -> None:
     node = found.node_object()
     notes = {**found.notes(), DRAINED_BY: "new power supply"}
     found.api.put(PATH, {**node, "metadata": {**node["metadata"], "annotations": notes}})
-    assert found.turn() == ["(it is cordoned, and not by us: driver_version_mismatch)"]
+    assert found.turn() == ["(it was cordoned by another client: driver_version_mismatch)"]
     found.node_codes = []
     found.settle()
     # Our taint is over; the cordon is theirs.
@@ -166,7 +166,7 @@ def test_a_gpu_that_was_taken_out_of_the_host_is_named_until_it_is_cleared() -> 
     found.uuids.pop()
     found.fatal = set()
     found.boot += 1
-    assert f"GPU-3 is not told of. If it was taken out: `sudo gpuops-reconciler clear {NODE}:GPU-3`" in found.settle()
+    assert f"GPU-3 is not reported. If it was removed: `sudo gpuops-reconciler clear {NODE}:GPU-3`" in found.settle()
     found.memory = plan.clear(found.memory, "GPU-3", found.now)
     found.settle()
     assert (found.notes(), found.memory["fenced"]) == ({}, None)
@@ -179,7 +179,7 @@ def test_garbage_in_the_place_of_what_is_held_is_told_and_written_anew() -> None
     found.fatal = {1}
     found.turn()
     assert json.loads(found.notes()[HELD]) == {"GPU-1": "xid_79"}
-    assert "is passed over" in found.said[0]
+    assert "is ignored" in found.said[0]
 
 
 def test_a_node_that_is_gone_is_told_and_forgotten_by_nobody() -> None:

@@ -503,15 +503,15 @@ def test_an_agent_that_never_registers_for_a_fatal_gpu_of_its_list_is_replaced()
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"executors": 1}, "1 executors of it live"),
-        ({"executors": None}, "whether jobs of it live is not known"),
-        ({"unit": "inactive"}, "its unit was stopped by somebody"),
+        ({"executors": 1}, "1 of its executors run"),
+        ({"executors": None}, "it is unknown whether its executors run"),
+        ({"unit": "inactive"}, "its unit was stopped by hand"),
         (
             {"unread": "/var/lib/mesos: Permission denied", "executors": None},
             "its host's gpu-agent cannot read /var/lib/mesos: Permission denied; run `gpuops up --tags mesos_agent` "
             "for it",
         ),
-        ({"unit": "unknown"}, "how its unit stands is not known"),
+        ({"unit": "unknown"}, "the state of its unit is unknown"),
         ({"scheduled": True}, "maintenance schedule"),
         ({"listed": ["GPU-0", "GPU-2"]}, "no agent of this name is registered"),
         ({"listed": ["GPU-1"], "devices": []}, "no agent of this name is registered"),
@@ -525,10 +525,10 @@ def test_where_jobs_may_live_or_somebody_has_his_way_with_it_nothing_is_ordered(
 
 
 def test_an_agent_that_may_still_come_and_one_that_others_took_out_are_waited_for():
-    assert "it may still come" in decided(stuck(), 10).why
+    assert "it may still register" in decided(stuck(), 10).why
     seen = Node("n1", stuck().verdict, Agent("S0", "deactivated", 3.0))
     memory = reconcile.observe({**reconcile.empty("n1"), "known": True}, seen, ACT, 0.1)
-    assert "somebody else had taken it out before" in decided(stuck(), memory=memory).why
+    assert "another client took it out before" in decided(stuck(), memory=memory).why
     memory = reconcile.observe(memory, Node("n1", seen.verdict, Agent("S0", "active", 3.0)), ACT, 0.2)
     assert decided(stuck(), memory=memory).step is not None
 

@@ -177,7 +177,7 @@ def test_a_gpu_that_a_job_has_of_which_nothing_is_told_yet_is_waited_for() -> No
     one.step()
     nodes = one.nodes()[NODE]
     one.nodes = lambda: {NODE: {**nodes, "used": [1], "free_cpus": 0}}  # type: ignore[method-assign]
-    assert one.step() == "(fatal: GPU-1 (xid_79); it changes hands)"
+    assert one.step() == "(fatal: GPU-1 (xid_79); the GPU passes to another job)"
     assert one.calls == ["guard"]
 
 
@@ -258,7 +258,7 @@ def test_a_node_that_others_drained_stays_theirs() -> None:
     one = world()
     one.drain_reason = "new power supply"
     one.node_codes = ["driver_mismatch"]
-    assert one.turn() == ["(it is drained, and not by us: driver_mismatch)"]
+    assert one.turn() == ["(it was drained by another client: driver_mismatch)"]
     one.node_codes = []
     assert one.settle() == "()"
     assert one.drain_reason == "new power supply"
