@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import ledger
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import ledger, site
 from gpuops import yaml_text
 from gpuops.commands import user
 from gpuops.run import records
 from gpuops.site import Site
-from gpuops.users import site_list, yaml_list
+from gpuops.users import kubeconfigs, site_list, yaml_list
 from tests.unit.gpuops.conftest import DEAD, Bench
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJHh6bJXyGZTBoXfLhbW0fY1rNnPpkFvEoNgTrKZ1oRY alice@laptop"
@@ -298,3 +298,17 @@ def test_status_and_up_say_whose_day_has_come(people: Bench) -> None:
     for words in (("status",), ("up", "--playbook", "play.yml")):
         people.playbook("- {hosts: localhost, gather_facts: false, tasks: [{ansible.builtin.meta: noop}]}\n")
         assert "the last day of alice has passed" in people.call(*words).stdout
+
+
+def test_a_kubeconfig_ends_with_the_last_day_of_its_user_and_has_a_name_of_its_own(tmp_path: Path) -> None:
+    now = datetime(2026, 12, 1, 12)
+    rows = [{"name": "a.b"}, {"name": "carol", "until": "2026-12-03"}, {"name": "dora", "until": "2026-12-02"}]
+    found = site.people(rows, [], ledger.Ledger(), now.date()).users
+    made = [kubeconfigs.make(one, 30, tmp_path, now) for one in (*found, found[0])]
+    assert [row["hours"] for row in made] == [720, 36, 12, 720]
+    assert (made[0]["namespace"], made[0]["path"]) == ("a-b", str(tmp_path / "a.b.kubeconfig"))
+    assert re.fullmatch(r"a\.b:[0-9a-f]{8}", made[0]["client"])
+    assert made[0]["client"] != made[3]["client"]
+    for one in made:
+        assert {row["subjects"][0]["name"] for row in one["bindings"]} == {one["client"]}
+    assert {row["metadata"]["name"] for row in made[0]["bindings"]} == {"baremetal-gpu-user.a-b", "baremetal-gpu-user"}

@@ -38,6 +38,7 @@ MAKERS = {
     "plugin_utils/people/kubernetes.py",
 }
 OTHERS = {
+    "module_utils/kubernetes/encryption.py": "of the API server",
     "module_utils/kubernetes/kubectl.py": "a list of what others make",
     # Tried with a real API server: tests/unit/reconcile/test_kubernetes_api_server.py.
     "module_utils/reconciler/kubernetes/store.py": "two ConfigMaps and a Lease",

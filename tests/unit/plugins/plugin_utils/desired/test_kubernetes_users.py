@@ -76,6 +76,12 @@ def test_a_namespace_has_the_limits_of_its_user_and_of_their_groups() -> None:
         "baremetal-gpu/uid": "10001",
         "pod-security.kubernetes.io/enforce": "restricted",
     }
+    more = planned([BOB], quota={"services.nodeports": 2, "requests.storage": "1Ti"})
+    assert one(more, "ResourceQuota", "baremetal-gpu", "bob")["spec"]["hard"] == {
+        "services.loadbalancers": "0",
+        "services.nodeports": "2",
+        "requests.storage": "1Ti",
+    }
     carol = {"name": "carol", "groups": ["physics"], "limits": {"GrpTRES": "gres/gpu=32"}}
     assert hard(planned([carol]), "carol")["requests.nvidia.com/gpu"] == "16"
     baseline = one(planned([ALICE, BOB], baseline=["bob"]), "Namespace", "bob")["metadata"]["labels"]
