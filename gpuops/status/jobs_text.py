@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import KUBERNETES, MESOS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops.run.table import cut, table
@@ -58,10 +58,10 @@ def _lines(jobs: Row, width: int, running: int, waiting: int) -> list[Line]:
     if jobs["held"]:
         out += [EMPTY, *_held_lines(jobs["held"], width)]
     if jobs["running"]:
-        out += [EMPTY, *_running_lines(jobs["running"][:running], jobs["time"], width)]
+        out += [EMPTY, *_running_lines(jobs["running"][:running], _words(jobs)[1], jobs["time"], width)]
         out += _more(len(jobs["running"]) - running)
     if jobs["waiting"]:
-        out += [EMPTY, *_waiting_lines(jobs["waiting"][:waiting], jobs["time"], width)]
+        out += [EMPTY, *_waiting_lines(jobs["waiting"][:waiting], _words(jobs)[1], jobs["time"], width)]
         unseen = 0 if jobs["user"] else jobs["waiting_total"] - len(jobs["waiting"])
         out += _more(len(jobs["waiting"]) - waiting + max(unseen, 0))
     if any(row["name"] == MESOS for row in jobs["schedulers"]):
@@ -80,7 +80,8 @@ def _head(jobs: Row, width: int) -> list[Line]:
         schedulers += [("plain", f"{row['name']} "), (STYLES[row["state"]], row["state"]), ("plain", " ")]
     schedulers.append(("faint", time.strftime("at %H:%M:%S", time.localtime(jobs["time"]))))
     runs, waits = jobs["running_total"], jobs["waiting_total"]
-    words = f"{runs} {'job runs' if runs == 1 else 'jobs run'}"
+    thing, _part = _words(jobs)
+    words = f"{runs} {f'{thing} runs' if runs == 1 else f'{thing}s run'}"
     if any(row["name"] != MESOS for row in jobs["schedulers"]):
         words += f", {waits} {'waits' if waits == 1 else 'wait'}"
     if jobs["user"]:
@@ -112,7 +113,13 @@ def _held_lines(held: Iterable[Row], width: int) -> list[Line]:
     return table(("OUT OF SERVICE", "GPU", "WHY"), cells, width, indent="", styles=["changed"] * len(cells))
 
 
-def _running_lines(running: Iterable[Row], now: float, width: int) -> list[Line]:
+def _words(jobs: Row) -> tuple[str, str]:
+    """What the schedulers of a site call a job, and a part of the cluster."""
+    has_pods = all(row["name"] == KUBERNETES for row in jobs["schedulers"])
+    return ("pod", "NAMESPACE") if has_pods else ("job", "PARTITION")
+
+
+def _running_lines(running: Iterable[Row], part: str, now: float, width: int) -> list[Line]:
     """A line for each job, with further ones for its hosts and for what is to be noted of it."""
     cells: list[Sequence[str]] = []
     # Behind how many rows of the table notes belong.
@@ -131,8 +138,8 @@ def _running_lines(running: Iterable[Row], now: float, width: int) -> list[Line]
         notes[len(cells)] = [
             line for text, style in _notes(job) for line in progress_text.wrapped("    ", text, width, style)
         ]
-    head = ("RUNS", "USER", "PARTITION", "HOST AND GPUS", "SINCE", "UNTIL", "NAME")
-    optional = ("PARTITION", "SINCE", "UNTIL")
+    head = ("RUNS", "USER", part, "HOST AND GPUS", "SINCE", "UNTIL", "NAME")
+    optional = (part, "SINCE", "UNTIL")
     rows = table(
         head, cells, width, indent="", optional=optional, last=NAME_AT_LEAST, wraps=False, cut_at=PLACE_AT_MOST
     )
@@ -164,7 +171,7 @@ def _until(job: Row, now: float) -> str:
     return moment(job["ends"], now)
 
 
-def _waiting_lines(waiting: Iterable[Row], now: float, width: int) -> list[Line]:
+def _waiting_lines(waiting: Iterable[Row], part: str, now: float, width: int) -> list[Line]:
     cells = [
         (
             job["id"],
@@ -178,8 +185,8 @@ def _waiting_lines(waiting: Iterable[Row], now: float, width: int) -> list[Line]
         )
         for job in waiting
     ]
-    head = ("WAITS", "USER", "PLACE", "PARTITION", "GPUS", "SINCE", "NAME", "WHY")
-    optional = ("PARTITION", "SINCE", "NAME", "PLACE", "GPUS")
+    head = ("WAITS", "USER", "PLACE", part, "GPUS", "SINCE", "NAME", "WHY")
+    optional = (part, "SINCE", "NAME", "PLACE", "GPUS")
     return table(head, cells, width, indent="", optional=optional, last=WHY_AT_LEAST)
 
 

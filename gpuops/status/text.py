@@ -210,7 +210,8 @@ def _task_line(task: Mapping[str, Any]) -> Line:
 def _jobs_lines(name: str, part: Mapping[str, Any], width: int) -> list[Line]:
     """A scheduler that tells of all its jobs; those of Kubernetes are pods."""
     thing = "pod" if name == KUBERNETES else "job"
-    nodes, jobs, held = part["nodes"], part["jobs"], part["held"]
+    nodes = [row for row in part["nodes"] if not _is_only_control_plane(row)]
+    jobs, held = part["jobs"], part["held"]
     waiting = [job for job in jobs if job["waits"]]
     text = ""
     if nodes:
@@ -238,8 +239,13 @@ def _jobs_lines(name: str, part: Mapping[str, Any], width: int) -> list[Line]:
         out.append([("changed", f"    {row['host']} GPU {_index(row)} held: out of service{_code(row)}")])
     out += _problems(part["problems"], None, width)
     if waiting:
-        out += _waiting_lines(waiting, part["waiting_total"], width)
+        out += _waiting_lines(waiting, part["waiting_total"], width, "NAMESPACE" if name == KUBERNETES else "PARTITION")
     return out
+
+
+def _is_only_control_plane(row: Mapping[str, Any]) -> bool:
+    """Whether a node of Kubernetes takes no pods of users by design."""
+    return bool(row.get("control_plane") and row["in_service"] and not row["drained"] and not row["takes_jobs"])
 
 
 def _portal_lines(part: Mapping[str, Any], width: int) -> list[Line]:
@@ -269,12 +275,12 @@ def _code(held: Mapping[str, Any]) -> str:
     return f", {held['code']}" if held["code"] else ""
 
 
-def _waiting_lines(waiting: list[Mapping[str, Any]], total: int, width: int) -> list[Line]:
+def _waiting_lines(waiting: list[Mapping[str, Any]], total: int, width: int, place: str) -> list[Line]:
     rows = [
         (job["id"], job["user"], job["partition"] or "-", str(job["gpus"]), f"{job['waits_for']} ({job['reason']})")
         for job in waiting[:WAITING_SHOWN]
     ]
-    out = table(("WAITS", "USER", "PARTITION", "GPUS", "WHY"), rows, width)
+    out = table(("WAITS", "USER", place, "GPUS", "WHY"), rows, width)
     more = total - len(rows)
     return [*out, [("faint", f"    and {more} more")]] if more > 0 else out
 

@@ -57,7 +57,7 @@ shape = object_of(
         "zookeeper": object_of({"host": text(at_most=255), "port": whole(1, 65535), "config": _path}),
         "homes": object_of({"root": _path}),
         "portal": object_of({"hub_port": whole(1, 65535), "port": whole(1, 65535), "told": _path}),
-        "kubernetes": object_of({"node": text(at_most=253)}),
+        "kubernetes": object_of({"node": text(at_most=253)}, {"snapshots": _path}),
     },
 )
 

@@ -9,7 +9,9 @@ Of several control planes, one has the metrics of the cluster, so that sums coun
 
 from __future__ import annotations
 
+import glob
 import http.client
+import os
 import re
 import time
 import urllib.parse
@@ -59,9 +61,17 @@ def ask(url: str) -> str:
         connection.close()
 
 
-def look(node: str, run: Run = host_run.run, ask_etcd: Ask = ask, manifest: str = MANIFEST) -> Part:
-    """The metrics of the control plane that is the node `node`."""
+def look(
+    node: str, snapshots: str = "", run: Run = host_run.run, ask_etcd: Ask = ask, manifest: str = MANIFEST
+) -> Part:
+    """The metrics of the control plane that is the node `node`.
+
+    :param snapshots: the directory of the snapshots of etcd; empty where none are made.
+    """
     part = Part()
+    if snapshots:
+        times = [os.stat(path).st_mtime for path in glob.glob(f"{glob.escape(snapshots)}/*.db")]
+        part.add("kubernetes_etcd_snapshot_timestamp_seconds", {}, round(max(times, default=0.0), 3))
     _etcd(part, ask_etcd, files.read_text(manifest, BYTES_AT_MOST))
     try:
         found = cluster.read(Kubectl(run, ANSWER_S))

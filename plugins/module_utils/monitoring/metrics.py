@@ -43,6 +43,11 @@ METRICS: Metrics = {
     "kubernetes_etcd_quota_bytes": ("gauge", (), "Size at which etcd refuses writes."),
     "kubernetes_etcd_fsync_seconds_total": ("counter", (), "Time that etcd has waited for its disk."),
     "kubernetes_etcd_fsyncs_total": ("counter", (), "How often etcd has waited for its disk."),
+    "kubernetes_etcd_snapshot_timestamp_seconds": (
+        "gauge",
+        (),
+        "When the newest snapshot of etcd on this host was written; 0 where there is none.",
+    ),
     "kubernetes_node_info": (
         "gauge",
         ("node", "state"),

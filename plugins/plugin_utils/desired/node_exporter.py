@@ -39,8 +39,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param params: ``state``, ``listen`` (address:port), ``tls`` ("required" or "off"), ``certificates`` (paths or
         patterns), ``zookeeper`` (host and port of this host's server, or nothing), ``homes`` (a directory or empty),
-        ``portal`` (hub_port and port of this host's portal, or nothing), ``kubernetes`` (node of a control plane, or
-        nothing) and ``has_kubernetes``, whether the host is of a cluster.
+        ``portal`` (hub_port and port of this host's portal, or nothing), ``kubernetes`` (node and snapshots of a
+        control plane, or nothing) and ``has_kubernetes``, whether the host is of a cluster.
     :param peers: ``host``, its name in the inventory, and ``certificates``, what cluster_certificates has returned,
         empty before, and ``has_prometheus``, whether Prometheus is on the host.
     """

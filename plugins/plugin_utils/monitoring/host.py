@@ -25,9 +25,9 @@ _DAY = 24 * 60 * 60
 _NODES = 'up{job="node",host!=""}'
 
 _OF_OTHERS = (
-    "For one below /etc/kubernetes run `sudo kubeadm certs renew all` on {{ $labels.host }}, then restart the "
-    "containers of the control plane or reboot it; for one below /var/lib/kubelet see `sudo journalctl -u kubelet` "
-    "there. If {{ $labels.path }} is your own, replace it and reload the service that uses it."
+    "For one below /etc/kubernetes run `sudo systemctl start baremetal-gpu-kubernetes-renew` on {{ $labels.host }}; "
+    "for one below /var/lib/kubelet see `sudo journalctl -u kubelet` there. If {{ $labels.path }} is your own, replace "
+    "it and reload the service that uses it."
 )
 
 ALERTS = (

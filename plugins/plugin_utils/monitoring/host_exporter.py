@@ -63,7 +63,8 @@ def files_and_units(settings: Mapping[str, Any]) -> tuple[list[doc.Entry], list[
     - `zookeeper`: {host, port, config} of this host's server, with the path of its zoo.cfg.
     - `homes`: {root}, the directory that users' homes on CephFS are mounted in.
     - `portal`: {hub_port, port, told} of this host's portal, with the path of what its hub tells of itself.
-    - `kubernetes`: {node} of a control plane, the name of this host in the cluster.
+    - `kubernetes`: {node, snapshots} of a control plane: the name of this host in the cluster, and the directory of
+      the snapshots of etcd, left out where none are made.
     - `interval_s`: seconds between two looks, 60 by default.
     - `python`: the interpreter, version 3.9 or newer, /usr/bin/python3 by default.
     """

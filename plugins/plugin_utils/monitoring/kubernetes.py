@@ -9,6 +9,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict impor
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert
 
 _HOUR = 60 * 60
+_DAY = 24 * _HOUR
 _ETCD_LOG = "`sudo crictl logs $(sudo crictl ps -a --name etcd -q | head -1)`"
 _STATE = "State {{ range query (printf `kubernetes_node_info{node=%q}` $labels.node) }}{{ .Labels.state }}{{ end }}."
 
@@ -43,7 +44,7 @@ ALERTS = (
         "kubernetes: etcd has no quorum",
         "kubernetes_etcd_has_leader is {{ $value }} on all control planes.",
         f"Start the control planes that are down; {_ETCD_LOG} on each says why its member does not run. If more than "
-        "half are lost for good, restore a snapshot.",
+        "half are lost for good, run `ansible-playbook baremetal.gpu.kubernetes_restore`.",
         "1m",
     ),
     Alert(
@@ -79,6 +80,17 @@ ALERTS = (
         "Delete objects that are not needed (`kubectl get events,jobs -A` shows what is old). Then run `etcdctl "
         "defrag` on one control plane after the other, with the certificates in /etc/kubernetes/pki/etcd.",
         "10m",
+    ),
+    Alert(
+        "KubernetesSnapshotOld",
+        f"kubernetes_etcd_snapshot_timestamp_seconds < time() - {_DAY}",
+        "ticket",
+        "For a day no snapshot of etcd was written. Earlier ones are kept.",
+        "{{ $labels.host }}: no snapshot of etcd for a day",
+        "The newest is of {{ $value | humanizeTimestamp }}; without one it is 1970.",
+        "Read `sudo journalctl -u baremetal-gpu-etcd-snapshot` on {{ $labels.host }}, and run `sudo systemctl start "
+        "baremetal-gpu-etcd-snapshot` there.",
+        "8h",
     ),
     Alert(
         "KubernetesNodeNotReady",

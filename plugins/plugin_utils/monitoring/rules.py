@@ -75,6 +75,7 @@ INHIBITIONS = (
             "SlurmHolderStuck",
             "SlurmMetricsOld",
             "KubernetesEtcdMemberDown",
+            "KubernetesSnapshotOld",
             "KubernetesNodeNotReady",
             "KubernetesNodeCordonedLong",
             "KubernetesGpusNotGiven",

@@ -90,10 +90,12 @@ def test_pods_are_shown_with_their_gpus_users_and_times() -> None:
         }
     ]
     said = text(site)
-    assert "kubernetes ok: 2 of 3 nodes accept pods, 1 of 4 GPUs in use; 1 pod runs, 1 waits" in said
+    assert "kubernetes ok: 2 of 2 nodes accept pods, 1 of 4 GPUs in use; 1 pod runs, 1 waits" in said
     assert "no node has enough free GPUs (Unschedulable)" in said
     shown = words(site)
     assert "kubernetes ok at" in shown.split("\n")[0]
+    assert "1 pod runs, 1 waits" in shown.split("\n")[0]
+    assert ("NAMESPACE" in shown, "PARTITION" in shown) == (True, False)
     assert "alice/train-0" in shown
     assert "g1 1 " in shown
     assert "no process on its GPUs" in shown
@@ -208,5 +210,7 @@ def test_the_report_has_the_nodes_of_kubernetes(tmp_path: Any) -> None:
     report = collect.gather(Site(tmp_path), site, {}, [tmp_path])
     shown = page.html(report)
     assert "Nodes of Kubernetes" in shown
+    assert "1 pod runs, 0 wait" in shown
+    assert '<th scope="col" class="number">Withheld</th>' in shown
     assert "<td>NotReady</td><td>&lt;script&gt;</td>" in shown
     assert 'testsuite name="kubernetes" tests="1" failures="1"' in junit.junit(report)

@@ -163,6 +163,7 @@ COMMON = {
     "mount",
     "nvcc",
     "kubeadm",
+    "kubectl",
 }
 
 

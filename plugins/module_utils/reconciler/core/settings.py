@@ -24,8 +24,8 @@ class Wrong(Refused):
 
 AS_ROOT = "call it as root: `sudo gpuops-reconciler status`, or `sudo gpuops-reconciler clear NODE`"
 ON_ITS_HOST = (
-    "call `sudo gpuops-reconciler` on a host of the group gpu_reconcilers, or of slurm_controllers; if it is one, "
-    "`gpuops up --tags scheduler` or `gpuops up --tags slurm` writes the file again"
+    "call `sudo gpuops-reconciler` on a host of the group gpu_reconcilers, slurm_controllers or "
+    "kubernetes_control_planes; if it is one, `gpuops up --tags scheduler,slurm,kubernetes` writes the file again"
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +62,7 @@ def asked(tmp_path: Path, kubectl: Kubectl, etcd: Any = ETCD, manifest: str = MA
             raise etcd
         return str(etcd)
 
-    return kubernetes.look(at, kubectl.run, ask, str(tmp_path / "etcd.yaml"))
+    return kubernetes.look(at, str(tmp_path / "snapshots"), kubectl.run, ask, str(tmp_path / "etcd.yaml"))
 
 
 def values(part: Part, name: str) -> dict[tuple[str, ...], float]:
@@ -170,7 +171,7 @@ def test_one_of_several_control_planes_has_the_metrics_of_the_cluster(tmp_path: 
 
 def test_etcd_is_read_where_its_manifest_says(tmp_path: Path) -> None:
     part = look(tmp_path)
-    names = [name for name in METRICS if name.startswith("kubernetes_etcd")]
+    names = [name for name in METRICS if name.startswith("kubernetes_etcd") and "snapshot" not in name]
     assert {name: values(part, name) for name in names} == {
         "kubernetes_etcd_has_leader": {(): 1.0},
         "kubernetes_etcd_database_bytes": {(): 24870912.0},
@@ -181,6 +182,16 @@ def test_etcd_is_read_where_its_manifest_says(tmp_path: Path) -> None:
     assert not part.complaints
     # etcd on hosts of its own.
     assert not values(look(tmp_path, manifest=""), "kubernetes_etcd_has_leader")
+
+
+def test_the_newest_snapshot_has_its_time_and_none_has_zero(tmp_path: Path) -> None:
+    name = "kubernetes_etcd_snapshot_timestamp_seconds"
+    assert values(look(tmp_path), name) == {(): 0.0}
+    (tmp_path / "snapshots").mkdir()
+    for file, at in (("head1-1.db", 1000), ("head1-2.db", 2000), ("half.db.part", 3000)):
+        (tmp_path / "snapshots" / file).write_text("x")
+        os.utime(tmp_path / "snapshots" / file, (at, at))
+    assert values(look(tmp_path), name) == {(): 2000.0}
 
 
 def test_etcd_that_does_not_answer_has_no_leader(tmp_path: Path) -> None:

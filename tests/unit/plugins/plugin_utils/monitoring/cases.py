@@ -65,8 +65,8 @@ RESEAT = (
     "GPU."
 )
 OWN_OR_OTHERS = (
-    "For one below /etc/kubernetes run `sudo kubeadm certs renew all` on gpu1, then restart the containers of the "
-    "control plane or reboot it; for one below /var/lib/kubelet see `sudo journalctl -u kubelet` there. If "
+    "For one below /etc/kubernetes run `sudo systemctl start baremetal-gpu-kubernetes-renew` on gpu1; for one below "
+    "/var/lib/kubelet see `sudo journalctl -u kubelet` there. If "
     "/etc/ssl/portal.pem is your own, replace it and reload the service that uses it."
 )
 COOLING = "Check fans, filters, air flow and the temperature of the room, and whether other GPUs are hot too."
@@ -1423,6 +1423,26 @@ CASES = (
             ),
         ),
         {"5 %": etcd()},
+    ),
+    Case(
+        "KubernetesSnapshotOld",
+        "2000m",
+        {named("kubernetes_etcd_snapshot_timestamp_seconds", **SLURM): "1800x420"},
+        (
+            Firing(
+                SLURM,
+                "head1: no snapshot of etcd for a day",
+                "The newest is of 1970-01-01 00:30:00 +0000 UTC; without one it is 1970.",
+                "Read `sudo journalctl -u baremetal-gpu-etcd-snapshot` on head1, and run `sudo systemctl start "
+                "baremetal-gpu-etcd-snapshot` there.",
+            ),
+        ),
+        {
+            "every six hours": {
+                named("kubernetes_etcd_snapshot_timestamp_seconds", **SLURM): "0+300x420",
+            }
+        },
+        "5m",
     ),
     Case(
         "KubernetesNodeNotReady",
