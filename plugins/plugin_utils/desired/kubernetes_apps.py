@@ -36,10 +36,11 @@ Row = dict[str, Any]
 
 # Of what this role has made: the name without the hash.
 APP = "baremetal-gpu/app"
-# Of the scheduler's own: why a pod was ended by what is not its fault, such as a lost node or a drain.
-NOT_ITS_FAULT = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-# Of a training: to go on later; what another attempt would meet again; too often without getting on.
-AGAIN, REFUSED, FAILED = 119, 2, 3
+# On a Job and its pods: the whole name.
+JOB = "baremetal-gpu/job"
+# How often an index is begun anew. A pod of a lost node never ends, so only a Job without a podFailurePolicy replaces
+# it, and all that ends a pod counts: a lost node, a drain, a failure.
+ATTEMPTS, FEW_ATTEMPTS = 10, 3
 LOST_NODE_S = 60
 GRACE_S = 120
 PORT = 8888
@@ -51,12 +52,16 @@ NUMBERS = (
 )
 POINT = """. /program/point-$JOB_COMPLETION_INDEX.sh
 mkdir -p "$POINT" && cd "$POINT" || exit 1
-test "$(cat result 2>/dev/null)" = "$JOB_CONTENT 0" && exit 0
+read -r content job status 2>/dev/null <result
+case "$content $job $status" in
+"$JOB_CONTENT "*" 0") exit 0 ;;
+"$JOB_CONTENT $JOB "*) AGAIN ;;
+esac
 (
 COMMAND
 ) </dev/null >>output.log 2>&1
 status=$?
-echo "$JOB_CONTENT $status" >result
+echo "$JOB_CONTENT $JOB $status" >result
 test "$status" = 0 || tail -n 20 output.log
 exit "$status"
 """
@@ -242,13 +247,15 @@ def _job(
     objects = [_object("v1", "ConfigMap", name, site.namespace, data=dict(files))]
     if claims:
         request = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": given["gpus"]}}
-        template = {"spec": {"devices": {"requests": [request]}}}
-        objects.append(_object("resource.k8s.io/v1", "ResourceClaimTemplate", name, site.namespace, spec=template))
+        claim_spec = {"spec": {"devices": {"requests": [request]}}}
+        objects.append(_object("resource.k8s.io/v1", "ResourceClaimTemplate", name, site.namespace, spec=claim_spec))
         pod["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": name}]
         container["resources"]["claims"] = [{"name": "gpus"}]
     minutes = {"activeDeadlineSeconds": given["minutes"] * 60} if given["minutes"] else {}
-    job = _object("batch/v1", "Job", name, site.namespace, spec={**spec, **minutes, "template": {"spec": pod}})
-    job["metadata"]["labels"] = {APP: app}
+    labels = {JOB: name}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    job = _object("batch/v1", "Job", name, site.namespace, spec={**spec, **minutes, "template": template})
+    job["metadata"]["labels"] = {APP: app, **labels}
     return {
         "name": name,
         "app": app,
@@ -288,7 +295,7 @@ def smoke(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
             f"exec python3 -I /program/query.py --copy-mib 16 --devices {devices}",
             files={"query.py": QUERY.read_text(encoding="utf-8")},
             product=product,
-            spec={"backoffLimit": 0, "podReplacementPolicy": "Failed"},
+            spec={"backoffLimit": 0},
             again="always",
         )
         for product in products
@@ -312,7 +319,7 @@ def notebook(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
             f'cd "$HOME" || exit 1\nexec {program}\n',
             files={},
             product=draft.params["product"],
-            spec={"backoffLimit": 6, "podFailurePolicy": {"rules": [NOT_ITS_FAULT]}},
+            spec={"backoffLimit": FEW_ATTEMPTS},
             wait="started",
             again="ended",
         )
@@ -344,11 +351,9 @@ def sweep(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
         )
         for number, point in enumerate(points)
     }
-    rules: list[Row] = [NOT_ITS_FAULT]
-    if is_resumable:
-        files |= _programs()
-        rules.append(_on("Ignore", AGAIN))
-        rules.append(_on("FailIndex", REFUSED))
+    files |= _programs() if is_resumable else {}
+    # What has failed by itself in this Job does not run a second time, unless it goes on where it was.
+    script = POINT.replace("AGAIN", ":" if is_resumable else 'exit "$status"')
     app = f"sweep-{given['name']}"
     return [
         _job(
@@ -356,25 +361,20 @@ def sweep(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
             params,
             site,
             app,
-            _directory(app) + POINT.replace("COMMAND", str(given["command"]).rstrip()),
+            _directory(app) + script.replace("COMMAND", str(given["command"]).rstrip()),
             files=files,
             product=given["product"],
             spec={
                 "completionMode": "Indexed",
                 "completions": len(points),
                 "parallelism": min(given["parallel"] or len(points), len(points)),
-                "backoffLimitPerIndex": 6 if is_resumable else 0,
-                "podFailurePolicy": {"rules": rules},
+                "backoffLimitPerIndex": ATTEMPTS if is_resumable else FEW_ATTEMPTS,
             },
             environment={**given["env"], "TRAINING": "/program"},
             timeout=given["timeout"],
             grace_s=GRACE_S if is_resumable else 30,
         )
     ]
-
-
-def _on(action: str, *statuses: int) -> Row:
-    return {"action": action, "onExitCodes": {"containerName": "main", "operator": "In", "values": list(statuses)}}
 
 
 def training(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
@@ -417,8 +417,8 @@ def training(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
                 "completionMode": "Indexed",
                 "completions": given["nodes"],
                 "parallelism": given["nodes"],
-                "backoffLimit": 6,
-                "podFailurePolicy": {"rules": [NOT_ITS_FAULT, _on("Ignore", AGAIN), _on("FailJob", REFUSED, FAILED)]},
+                "backoffLimitPerIndex": ATTEMPTS,
+                "maxFailedIndexes": 0,
             },
             environment={
                 # The network of the pod has one interface beside the loopback.

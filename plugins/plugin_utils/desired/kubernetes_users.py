@@ -39,8 +39,13 @@ HOME = "home"
 GPUS, CLAIMED_GPUS = f"requests.{RESOURCE}", "gpu.deviceclass.resource.k8s.io/devices"
 # Slurm's resources -> those of a quota.
 QUOTAS = {"gres/gpu": (GPUS, CLAIMED_GPUS), "cpu": ("requests.cpu",), "mem": ("requests.memory",)}
-# Ports of all nodes, and addresses of the site.
-NO_PORTS = {"services.loadbalancers": "0", "services.nodeports": "0"}
+# What would be at the cost of others: ports of all nodes, addresses of the site, and room in etcd.
+SHARED = {
+    "services.loadbalancers": "0",
+    "services.nodeports": "0",
+    "count/configmaps": "200",
+    "count/secrets": "200",
+}
 NO_PODS = {"pods": "0", GPUS: "0", CLAIMED_GPUS: "0"}
 # The size of a volume on a directory of the host means nothing. The home has a quota of its own.
 SIZE = "1Gi"
@@ -177,7 +182,7 @@ def _quotas(params: Mapping[str, Any]) -> tuple[dict[str, dict[str, str]], list[
     found = {}
     for row in lists["slurm_users"]:
         own, groups = amounts("user", row), [of_groups.get(name, {}) for name in row.get("accounts") or ()]
-        hard = {**NO_PORTS, **{key: str(value) for key, value in params["quota"].items()}}
+        hard = {**SHARED, **{key: str(value) for key, value in params["quota"].items()}}
         for kind, names in QUOTAS.items():
             capped = [max(one[kind] for one in groups)] if groups and all(kind in one for one in groups) else []
             least = min([*capped, *([own[kind]] if kind in own else [])], default=None)

@@ -144,6 +144,11 @@ def test_a_failure_begins_all_anew_and_the_third_without_a_checkpoint_is_the_las
     assert second.wait(60) == 3
     assert len(pods.rounds()) == 3
     assert first.poll() is None
+    # The pod that the Job begins in its place does not try three times more.
+    later = pods.start(1)
+    until(lambda: len(pods.rounds()) == 4)
+    pods.order(3, 1)
+    assert later.wait(60) == 3
 
 
 def test_a_mistake_in_the_arguments_is_not_tried_again(pods: Pods) -> None:

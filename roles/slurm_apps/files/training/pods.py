@@ -48,7 +48,6 @@ class Pod:
 
     def run(self) -> int:
         HERE.mkdir(mode=0o700, exist_ok=True)
-        failures: list[str] = []
         while not self.is_stopped and self._says():
             members = self._meet()
             status = self._round(members) if members else AGAIN
@@ -59,11 +58,9 @@ class Pod:
                 return 0
             if status == REFUSED:
                 return status
-            if status not in (None, AGAIN) and not self.is_stopped:
-                failures.append(_last_checkpoint())
-                if failures.count(failures[-1]) >= FAILURES_AT_MOST:
-                    print(f"It has ended with {status} for the third time without a new checkpoint.", flush=True)
-                    return FAILED
+            if status not in (None, AGAIN) and not self.is_stopped and self._fails_again():
+                print(f"It has ended with {status} for the third time without a new checkpoint.", flush=True)
+                return FAILED
         if self._marks()[self.index] == self.mark:
             self._of(self.index).unlink()
         return AGAIN
@@ -75,6 +72,13 @@ class Pod:
         self.mark = f"{self.job} {uuid.uuid4().hex}"
         _write(self._of(self.index), self.mark)
         return True
+
+    def _fails_again(self) -> bool:
+        """Note a failure; whether there were too many of them since the last checkpoint, also in pods before this."""
+        last = max((path.name for path in Path("checkpoints").glob("*.json")), default="none")
+        with (HERE / f"failures-{self.index}").open("a", encoding="utf-8") as file:
+            file.write(f"{self.job} {last}\n")
+        return _read(Path(file.name)).count(f"{self.job} {last}\n") >= FAILURES_AT_MOST
 
     def _has_ended(self) -> bool:
         return _read(HERE / "ended") == self.job
@@ -158,10 +162,6 @@ def _write(path: Path, text: str) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.write_text(text, encoding="utf-8")
     os.replace(new, path)
-
-
-def _last_checkpoint() -> str:
-    return max((path.name for path in Path("checkpoints").glob("*.json")), default="none")
 
 
 def main() -> int:

@@ -53,7 +53,7 @@ def one(plan: Plan, kind: str, name: str, space: str | None = None) -> dict[str,
 
 def hard(plan: Plan, space: str) -> dict[str, str]:
     limits = one(plan, "ResourceQuota", "baremetal-gpu", space)["spec"]["hard"]
-    return {name: value for name, value in limits.items() if not name.startswith("services.")}
+    return {name: value for name, value in limits.items() if name not in kubernetes_users.SHARED}
 
 
 def codes(plan: Plan) -> list[tuple[str, str]]:
@@ -80,6 +80,8 @@ def test_a_namespace_has_the_limits_of_its_user_and_of_their_groups() -> None:
     assert one(more, "ResourceQuota", "baremetal-gpu", "bob")["spec"]["hard"] == {
         "services.loadbalancers": "0",
         "services.nodeports": "2",
+        "count/configmaps": "200",
+        "count/secrets": "200",
         "requests.storage": "1Ti",
     }
     carol = {"name": "carol", "groups": ["physics"], "limits": {"GrpTRES": "gres/gpu=32"}}
