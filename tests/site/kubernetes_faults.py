@@ -142,14 +142,20 @@ class Fault:
 
 @dataclass
 class Outcome:
-    """What became of the pods. `refused`: kubelet had no GPU for one that the scheduler had sent before it heard of the
-    fault; it never ran, and the Job started another one."""
+    """What became of the pods.
+
+    :ivar lost: did not come to their end.
+    :ivar refused: never ran, since kubelet had no GPU for them: the scheduler had sent them before it heard of the
+        fault, or kubelet was restarted and did not know the GPUs yet. The Job started others.
+    :ivar by_engine: came to their end, while containerd was killed, which does not know how they ended.
+    """
 
     pods: int
     lost: list[str] = field(default_factory=list)
     on_withheld: list[str] = field(default_factory=list)
     reopened: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    by_engine: list[str] = field(default_factory=list)
 
 
 class Faults:
@@ -274,7 +280,8 @@ class Faults:
             name, status = pod["metadata"]["name"], pod["status"]
             if status["phase"] == "Failed":
                 was_refused = status.get("reason") == "UnexpectedAdmissionError" and name not in begun
-                (found.refused if was_refused else found.lost).append(f"{name}: {status.get('reason')}")
+                of = found.refused if was_refused else found.by_engine if name in ended else found.lost
+                of.append(f"{name}: {status.get('reason')}")
         for fault in self.faults:
             found.on_withheld += [
                 name for at, name, gpu in self.given if gpu == fault.gpu and fault.closed < at < fault.cleared

@@ -40,6 +40,7 @@ def test_no_pod_is_lost_and_none_gets_a_withheld_gpu(empty: Cluster, way: str) -
         print(faults.told(outcome))
     assert (outcome.lost, outcome.on_withheld, outcome.reopened) == ([], [], [])
     assert len(faults.faults) == FAULTS
+    assert len(outcome.by_engine) <= sum(one.killed == "containerd" for one in faults.faults) * len(faults.gpus)
     assert {one.killed for one in faults.faults} >= {what for _machine, what, _how in KILLED[: FAULTS // 4]}
     assert outcome.pods > FAULTS / 2
 
