@@ -61,7 +61,8 @@ def backup(
 
     The file has the inventory, secrets and ledgers of this machine, and of hosts
     the state of Slurm, its accounting, the munge key, the portal, users of the
-    registry, ZooKeeper, silences of alerts, Grafana and a single Ceph monitor.
+    registry, ZooKeeper, silences of alerts, Grafana, a single Ceph monitor, and
+    of Kubernetes a snapshot of etcd with the keys of the cluster.
     Programs keep running. The file has mode 0600 and is NOT encrypted.
 
     Exit status: 0 a whole archive was written and compared, or with --list all

@@ -42,7 +42,12 @@ EXAMPLES = r"""
     user: baremetal-gpu:reconciler
 """
 
-RETURN = r"""#"""
+RETURN = r"""
+path:
+  description: The file.
+  returned: success
+  type: str
+"""
 
 import time
 
@@ -71,7 +76,9 @@ def main() -> None:
         module.fail_json(**failure(why.problem.subject, [why.problem]))
     except OSError as why:
         module.fail_json(**failure(path, [Problem("not_written", path, str(why))]))
-    module.exit_json(changed=due, diff={"before": "", "after": f"a new certificate in {path}\n" if due else ""})
+    module.exit_json(
+        changed=due, path=path, diff={"before": "", "after": f"a new certificate in {path}\n" if due else ""}
+    )
 
 
 if __name__ == "__main__":

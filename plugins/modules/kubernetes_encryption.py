@@ -11,7 +11,7 @@ short_description: Keep the key with which Secrets of Kubernetes are encrypted
 version_added: 0.1.0
 description:
   - Makes a key once on the first control plane, and writes the same on the others. The file is for root alone.
-  - A key that is there is never removed. If the API server reads the file and the file is not there, the module fails.
+  - A key that an API server reads is never removed. If it reads the file and the file is not there, the module fails.
 options:
   path:
     description: The file, an EncryptionConfiguration.
@@ -36,11 +36,15 @@ EXAMPLES = r"""
   baremetal.gpu.kubernetes_encryption:
 """
 
-RETURN = r"""#"""
+RETURN = r"""
+path:
+  description: The file.
+  returned: success
+  type: str
+"""
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes import encryption
 
@@ -57,13 +61,14 @@ def main() -> None:
     try:
         text = encryption.wanted(module.params["content"], path=path)
         if text is not None and not module.check_mode:
-            host_files.write(path, text, 0o600, 0, 0)
+            encryption.write(text, path=path)
     except Refused as why:
         module.fail_json(**failure(why.problem.subject, [why.problem], "Nothing was changed."))
     except OSError as why:
         module.fail_json(**failure(path, [Problem("not_written", path, str(why))]))
     changed = text is not None
-    module.exit_json(changed=changed, diff={"before": "", "after": f"keys of Secrets in {path}\n" if changed else ""})
+    after = f"keys of Secrets in {path}\n" if changed else ""
+    module.exit_json(changed=changed, path=path, diff={"before": "", "after": after})
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ LOG = "/var/tmp/faults"
 # By their positions, where the simulated GPUs are on the PCI bus.
 ADDRESSES = ("0000:3b:00", "0000:af:00")
 # A static pod that was killed for the third time waits 40 s.
-PATIENCE_S = 300.0
+PATIENCE_S, AGAIN_S = 300.0, 30.0
 # Both print a line for each change: the GPUs that a next pod may get, and a pod that was given one.
 SHOW = r"""
 import json, re, subprocess, sys, threading, time
@@ -229,15 +229,26 @@ class Faults:
         closed = self._when(lambda free: gpu not in free, at)
         time.sleep(self.dice.uniform(0.5, 3.0))
         cleared = time.time()
-        ssh(HEAD, f"for n in $(seq 100); do sudo gpuops-reconciler clear {GPU} >/dev/null 2>&1 && break; sleep 1; done")
-        self._when(lambda free: gpu in free, cleared)
+        self._clear()
+        self._when(lambda free: gpu in free, cleared, self._clear)
         self.faults.append(Fault(gpu, at, closed, cleared, killed))
         return self.faults[-1]
 
-    def _when(self, wanted: Callable[[set[str]], bool], since: float) -> float:
-        """When kubelet's GPUs were so, since then."""
+    def _clear(self) -> None:
+        """As an operator does it: what was said to a reconciler that had not heard of the fault is said again."""
+        ssh(HEAD, f"for n in $(seq 100); do sudo gpuops-reconciler clear {GPU} >/dev/null 2>&1 && break; sleep 1; done")
+
+    def _when(
+        self, wanted: Callable[[set[str]], bool], since: float, again: Callable[[], None] = lambda: None
+    ) -> float:
+        """When the GPUs that are given out were so, since then; `again` is called while they are not."""
+        called = time.monotonic()
 
         def seen() -> float:
+            nonlocal called
+            if time.monotonic() > called + AGAIN_S:
+                again()
+                called = time.monotonic()
             before = [free for at, free in list(self.free) if at < since]
             if before and wanted(before[-1]):
                 return since

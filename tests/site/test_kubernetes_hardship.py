@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can befall a cluster of Kubernetes: a power cut, a certificate that has ended, a full disk, two hosts of one
-name, a token that is too old. Each is named with its remedy, the remedy helps, and what runs goes on.
+"""What can befall a cluster of Kubernetes: a power cut, a certificate that has ended, a lost etcd, a full disk, two
+hosts of one name, a token that is too old. Each is named with its remedy, the remedy helps, and what runs goes on.
 
 The tests of this file run in order.
 """
@@ -19,6 +19,7 @@ from tests.site.plays import lab, run_gpuops, ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
 
+SNAPSHOTS = "/var/backups/baremetal-gpu/etcd"
 PKI = "/etc/kubernetes/pki"
 # The same key, names and authority, of last January.
 ENDED = f"""
@@ -108,6 +109,33 @@ def test_a_certificate_that_has_ended_is_named_and_the_remedy_renews_it(site: Cl
     assert "sudo kubeadm certs renew all" in told
     ssh(HEAD, f"sudo sh -ec '{RENEW}'")
     until(lambda: all(map(is_ready, MACHINES)), 180, lambda: kubectl("get nodes", check=False))
+    assert ssh(GPU, "pgrep -f 'sleep 10000[0]' | head -1") == pid
+
+
+def test_a_lost_etcd_is_restored_from_a_snapshot_and_pods_go_on(site: Cluster) -> None:
+    kubectl("create configmap before --from-literal=is=there")
+    ssh(HEAD, "sudo systemctl start baremetal-gpu-etcd-snapshot")
+    name = ssh(HEAD, f"sudo ls -t {SNAPSHOTS} | head -1").strip()
+    kubectl("create configmap after --from-literal=is=there")
+    pod, pid = pod_of("on-gpu")["metadata"]["uid"], ssh(GPU, "pgrep -f 'sleep 10000[0]' | head -1")
+    ssh(HEAD, "sudo rm -rf /var/lib/etcd/member; sudo pkill -KILL -x etcd")
+    # An etcd without data begins an empty cluster.
+    until(lambda: ssh(HEAD, "sudo ls /var/lib/etcd/member", check=False), 120, lambda: ssh(HEAD, "sudo crictl ps -a"))
+    unnamed = site.run("kubernetes_restore.yml")
+    assert unnamed.rc != 0
+    assert f"{SNAPSHOTS}/{name}" in unnamed.stdout
+    refused = site.run("kubernetes_restore.yml", kubernetes_control_plane_snapshot=f"{SNAPSHOTS}/{name}")
+    assert refused.rc != 0
+    assert "kubernetes_control_plane_replace" in refused.stdout
+    site.converge(
+        "kubernetes_restore.yml",
+        kubernetes_control_plane_snapshot=f"{SNAPSHOTS}/{name}",
+        kubernetes_control_plane_replace=True,
+    )
+    until(lambda: all(map(is_ready, MACHINES)), 180, lambda: kubectl("get nodes", check=False))
+    assert kubectl("get configmap before -o jsonpath={.data.is}").strip() == "there"
+    assert "NotFound" in kubectl("get configmap after 2>&1", check=False)
+    until(lambda: pod_of("on-gpu").get("metadata", {}).get("uid") == pod, 120, lambda: kubectl("get pods"))
     assert ssh(GPU, "pgrep -f 'sleep 10000[0]' | head -1") == pid
 
 

@@ -13,6 +13,7 @@ import base64
 import json
 import os
 import re
+import time
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.etcd import MANIFESTS, STOPPED
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
@@ -52,7 +53,7 @@ def wanted(given: str, root: str = "", path: str = PATH) -> str | None:
                 subject="kube-apiserver",
             )
         return None if has else new()
-    if set(_KEY.findall(has)) - set(_KEY.findall(given)):
+    if _lost(has, given) and _is_used(root, path):
         raise Refused(
             f"{path} has a key that the file of the first control plane lacks",
             "add the key there, so that Secrets can be read on both",
@@ -60,6 +61,19 @@ def wanted(given: str, root: str = "", path: str = PATH) -> str | None:
             subject="kube-apiserver",
         )
     return None if has == given else given
+
+
+def write(text: str, root: str = "", path: str = PATH) -> None:
+    """Write the file. One with keys that the new one lacks, which no API server has read here, is kept beside it."""
+    place = f"{root}{path}"
+    host_files.make_directories(os.path.dirname(place), 0o700)
+    if os.path.lexists(place) and _lost(host_files.read_text(place, AT_MOST), text):
+        os.rename(place, f"{place}.before-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    host_files.write(place, text, 0o600)
+
+
+def _lost(has: str, given: str) -> set[str]:
+    return set(_KEY.findall(has)) - set(_KEY.findall(given))
 
 
 def _is_used(root: str, path: str) -> bool:

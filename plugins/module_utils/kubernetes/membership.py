@@ -9,15 +9,12 @@ they are ignored only where a record tells that the attempt was this program's o
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
-import ssl
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.etcd import Member
 from ansible_collections.baremetal.gpu.plugins.module_utils.backup.parts import SNAPSHOT
@@ -44,21 +41,6 @@ LEFT = {
 EVIDENCE_AT_MOST = 1000
 
 
-def is_api_server(server: str) -> bool:
-    """Whether something there speaks HTTPS; a load balancer without an API server behind it closes the connection."""
-    context = ssl.create_default_context()
-    # Nothing is told to it, and what it answers is not believed.
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(server, timeout=10, context=context)
-    try:
-        connection.request("GET", "/version")
-        return bool(connection.getresponse().status)
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
 @dataclass(frozen=True)
 class Membership:
     """A host and the cluster that it is to be a member of.
@@ -67,7 +49,6 @@ class Membership:
     :ivar server: host:port of the API server of the cluster.
     :ivar ignored: further checks of kubeadm that are not made.
     :ivar root: the directory that is the host's.
-    :ivar answers: whether an API server is at host:port.
     """
 
     run: Run
@@ -75,7 +56,6 @@ class Membership:
     server: str
     ignored: tuple[str, ...] = ()
     root: Path = Path("/")
-    answers: Callable[[str], bool] = is_api_server
 
     @property
     def kubelet(self) -> Path:
@@ -112,13 +92,6 @@ class Membership:
                 "move /var/lib/etcd away, and put both back from a backup with `gpuops restore-head`",
                 code="data_without_cluster",
                 subject="etcd",
-            )
-        if self.command == "init" and self.answers(self.server):
-            raise Refused(
-                f"{self.server} is the API server of a cluster, and the host would create another one",
-                "name another control plane first in the group kubernetes_control_planes, so that this host joins it",
-                code="cluster_exists",
-                subject="kube-apiserver",
             )
         return True
 

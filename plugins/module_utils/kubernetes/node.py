@@ -48,6 +48,11 @@ CERTIFICATES = ("/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "
 # Files with a client's certificate in them.
 KUBECONFIGS = ("/etc/kubernetes/*.conf",)
 KUBELET = "/var/lib/kubelet"
+# What timers run on a control plane.
+TIMED = {
+    "baremetal-gpu-etcd-snapshot": "no new snapshot of etcd is made",
+    "baremetal-gpu-kubernetes-renew": "certificates of the control plane are not renewed",
+}
 _IN_KUBECONFIG = re.compile(r"^\s*client-certificate-data:\s*([A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
 _AT_MOST = 1 << 20
 
@@ -76,6 +81,10 @@ def problems(host: str, run: Run, now: float, root: str = "") -> list[Problem]:
             state = told.strip() or "not known"
             remedy = "see `sudo journalctl -u kubelet` there; once that is repaired, `sudo systemctl restart kubelet`"
             found.append(Problem("kubelet_down", host, f"its kubelet is {state}", state, remedy))
+    for unit, loss in TIMED.items():
+        if run(["systemctl", "is-failed", "--quiet", f"{unit}.service"], None, 30)[0] == 0:
+            remedy = f"see `sudo journalctl -u {unit}` there, and run `sudo systemctl start {unit}`"
+            found.append(Problem("timer_failed", host, f"{unit} has failed: {loss}", unit, remedy))
     for path, content in certificates(root):
         try:
             end = first_end(content)

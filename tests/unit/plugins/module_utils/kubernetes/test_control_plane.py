@@ -285,7 +285,7 @@ def test_a_bare_machine_becomes_the_control_plane_that_was_lost(running: Host, i
         (running.root / "etc/kubernetes/kubelet.conf").touch()
         return 0, "", ""
 
-    member = Membership(run, "init", "10.0.0.9:6443", root=running.root, answers=lambda _server: False)
+    member = Membership(run, "init", "10.0.0.9:6443", root=running.root)
     assert member.is_due()
     if is_cut:
         with pytest.raises(KeyboardInterrupt):
@@ -392,14 +392,29 @@ def test_a_key_is_made_once_and_comes_to_the_others(tmp_path: Path) -> None:
     assert encryption.wanted(text, str(other)) == text
     (other / encryption.PATH[1:]).write_text(text)
     assert encryption.wanted(text, str(other)) is None
-    # A further key comes along; one that would get lost does not.
+    # A further key comes along; none that is in use gets lost.
     more = text.replace(
         '"keys": [', '"keys": [{"name": "key2", "secret": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="},'
     )
     assert encryption.wanted(more, str(other)) == more
+    manifests = other / "etc/kubernetes/manifests"
+    manifests.mkdir()
+    (manifests / "kube-apiserver.yaml").write_text(f"    - --encryption-provider-config={encryption.PATH}\n")
     with pytest.raises(Refused) as caught:
         encryption.wanted(encryption.new(), str(other))
     assert caught.value.problem.code == "other_key"
+
+
+def test_a_key_that_no_api_server_reads_gives_way_and_is_kept(tmp_path: Path) -> None:
+    """A host that was to create the cluster and joins another one."""
+    path = tmp_path / encryption.PATH[1:]
+    encryption.write(encryption.new(), str(tmp_path))
+    before, text = path.read_text(), encryption.new()
+    assert encryption.wanted(text, str(tmp_path)) == text
+    encryption.write(text, str(tmp_path))
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == (text, 0o600)
+    (kept,) = path.parent.glob("encryption.json.before-*")
+    assert kept.read_text() == before
 
 
 def test_a_lost_key_is_not_replaced_by_another(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def kubeadm(tmp_path: Path) -> Kubeadm:
     return Kubeadm(tmp_path)
 
 
-def member(kubeadm: Kubeadm, command: str = "join", server: str = SERVER, answers: bool = False) -> Membership:
-    return Membership(kubeadm, command, server, root=kubeadm.root, answers=lambda _server: answers)
+def member(kubeadm: Kubeadm, command: str = "join", server: str = SERVER) -> Membership:
+    return Membership(kubeadm, command, server, root=kubeadm.root)
 
 
 def ignored(argv: list[str]) -> list[str]:
@@ -103,16 +103,6 @@ def test_data_of_etcd_without_its_cluster_are_not_overwritten(kubeadm: Kubeadm) 
         member(kubeadm, "init").is_due()
     assert caught.value.problem.code == "data_without_cluster"
     assert member(kubeadm, "join").is_due()
-
-
-def test_where_there_is_a_cluster_no_second_one_is_created(kubeadm: Kubeadm) -> None:
-    with pytest.raises(Refused, match=SERVER) as caught:
-        member(kubeadm, "init", answers=True).is_due()
-    assert caught.value.problem.code == "cluster_exists"
-    assert member(kubeadm, answers=True).is_due()
-    # An attempt that was cut may have come so far.
-    write(kubeadm.root / "var/lib/baremetal-gpu/kubeadm-begun", "")
-    assert member(kubeadm, "init", answers=True).is_due()
 
 
 def test_a_snapshot_of_a_backup_is_not_put_over_a_cluster(kubeadm: Kubeadm) -> None:

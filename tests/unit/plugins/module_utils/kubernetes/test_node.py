@@ -98,14 +98,16 @@ class Host:
     """A host's files, and what systemctl says of kubelet."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.kubelet = root, "active"
+        self.root, self.kubelet, self.failed = root, "active", ""
         self.put("var/lib/kubelet/config.yaml", b"kind: KubeletConfiguration\n")
 
     def put(self, path: str, content: bytes) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_bytes(content)
 
-    def run(self, _argv: list[str], _stdin: str | None, _timeout: float) -> tuple[int, str, str]:
+    def run(self, argv: list[str], _stdin: str | None, _timeout: float) -> tuple[int, str, str]:
+        if "is-failed" in argv:
+            return int(argv[-1] != self.failed), "", ""
         return (0 if self.kubelet == "active" else 3), f"{self.kubelet}\n", ""
 
     def problems(self) -> list[tuple[str, str, str]]:
@@ -136,6 +138,14 @@ def test_a_kubelet_that_does_not_run_is_told(tmp_path: Path) -> None:
     ((code, cause, remedy),) = host.problems()
     assert (code, cause) == ("kubelet_down", "its kubelet is activating")
     assert "journalctl -u kubelet" in remedy
+
+
+def test_a_timer_that_has_failed_is_told(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.failed = "baremetal-gpu-etcd-snapshot.service"
+    ((code, cause, remedy),) = host.problems()
+    assert (code, cause) == ("timer_failed", "baremetal-gpu-etcd-snapshot has failed: no new snapshot of etcd is made")
+    assert "systemctl start baremetal-gpu-etcd-snapshot`" in remedy
 
 
 @pytest.mark.parametrize(
