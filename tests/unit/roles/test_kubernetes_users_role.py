@@ -40,6 +40,21 @@ CLUSTER = {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration
 
 
 SUCCEEDED = {"status": {"phase": "Succeeded"}}
+REFUSED = {
+    "status": {
+        "phase": "Failed",
+        "containerStatuses": [
+            {
+                "name": "main",
+                "image": "i",
+                "imageID": "",
+                "ready": False,
+                "restartCount": 0,
+                "state": {"terminated": {"exitCode": 2}},
+            }
+        ],
+    }
+}
 
 
 class Head:
@@ -95,8 +110,8 @@ class Head:
         return [row["metadata"]["name"] for row in rows]
 
     @contextlib.contextmanager
-    def kubelet(self) -> Iterator[None]:
-        """All pods end well."""
+    def kubelet(self, status: dict[str, Any]) -> Iterator[None]:
+        """All pods end so."""
         is_over = threading.Event()
 
         def end_pods() -> None:
@@ -105,7 +120,7 @@ class Head:
                 for one in self.server.admin.get(path)["items"]:
                     if one["status"].get("phase") == "Pending":
                         with contextlib.suppress(Answered):
-                            self.server.admin.patch(f"{path}/{one['metadata']['name']}/status", SUCCEEDED)
+                            self.server.admin.patch(f"{path}/{one['metadata']['name']}/status", status)
 
         thread = threading.Thread(target=end_pods)
         thread.start()
@@ -218,7 +233,7 @@ def test_jobs_of_a_user_are_announced_submitted_waited_for_and_deleted(head: Hea
     given = {"kubernetes_apps_user": "alice", "kubernetes_apps_image": "registry.example/torch:1"}
     status, _changed, said = head.play("--check", "--diff", name="apps/smoke", **given)
     assert (status, "smoke-a100-" in said, head.jobs()) == (0, True, []), said
-    with head.kubelet():
+    with head.kubelet(SUCCEEDED):
         status, _changed, said = head.play(name="apps/smoke", **given)
         assert status == 0, said
         training = {"kubernetes_apps_training_name": "digits", "kubernetes_apps_training_nodes": 1}
@@ -226,6 +241,9 @@ def test_jobs_of_a_user_are_announced_submitted_waited_for_and_deleted(head: Hea
         assert (status, changed) == (0, 1), said
         # It has ended, and does not run again.
         assert head.play(name="apps/training", **given, **training)[:2] == (0, 0)
+    with head.kubelet(REFUSED):
+        status, _changed, said = head.play(name="apps/training", **given, **training, kubernetes_apps_training_seed=2)
+        assert (status, "has failed" in said) == (2, True), said
     sweep = {"kubernetes_apps_sweep_name": "rates", "kubernetes_apps_sweep_command": "true"}
     sweep |= {"kubernetes_apps_sweep_parameters": {"LR": [1, 2]}, "kubernetes_apps_sweep_timeout": 5}
     status, _changed, said = head.play(name="apps/sweep", **given, **sweep)
