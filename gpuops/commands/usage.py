@@ -7,6 +7,7 @@ import datetime
 import enum
 import json
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.verdict import UNKNOWN
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import KUBERNETES
 from gpuops.commands.options import WordsArgument, passwords_for
 from gpuops.run import playbooks, runner, screen, session
 from gpuops.site import InventoryOption, Site, SiteError, find, redactor
@@ -60,14 +62,17 @@ def usage_command(
     ] = False,
     words: WordsArgument = None,
 ) -> None:
-    """Show GPU hours by user, group, GPU model and day, from Slurm's accounting.
+    """Show GPU hours by user, group, GPU model and day.
 
-    The group of a job is its account in Slurm. Days are those of the time zone of
-    Slurm's controller. Unused are the hours in which the utilisation of a GPU
-    was 0; hours without measurements are unknown.
+    They come from Slurm's accounting. The group of a job is its account in Slurm.
+    Days are those of the time zone of Slurm's controller. Unused are the hours in
+    which the utilisation of a GPU was 0; hours without measurements are unknown.
+
+    Kubernetes has no accounting. On a site without Slurm, --prometheus names the
+    Prometheus that has who had which GPU; the group of a pod is its namespace.
 
     Exit status: 0 complete, 3 the accounting or Prometheus did not answer,
-    64 wrong options or a site without Slurm, 130 Ctrl-C.
+    64 wrong options or a site without scheduler, 130 Ctrl-C.
 
     Examples:
 
@@ -86,12 +91,23 @@ def usage_command(
         url = usage_samples.check(prometheus) if prometheus else ""
         site = find(inventory)
         passwords = passwords_for(given)
-        if not groups_of(site, given)[status.SLURM]:
-            raise SiteError(f"the inventory {site.inventory} has no hosts in the group {status.SLURM}")
-    except (SiteError, usage_samples.NoSamples) as wrong:
+        groups = groups_of(site, given)
+        if not groups[status.SLURM] and not groups[status.KUBERNETES]:
+            raise SiteError(
+                f"the inventory {site.inventory} has no hosts in the groups {status.SLURM} and {status.KUBERNETES}"
+            )
+        if not groups[status.SLURM] and not url:
+            raise SiteError(
+                "Kubernetes keeps no accounting; give --prometheus with the URL of the site's Prometheus, which knows "
+                "who had which GPU"
+            )
+        redact = redactor(site, given, passwords.values())
+        if not groups[status.SLURM]:
+            _of_pods(url, usage.days_of(since, until, datetime.datetime.now()), keys, output, redact)
+            return
+    except (SiteError, ValueError, usage_samples.NoSamples) as wrong:
         typer.echo(f"gpuops usage: {wrong}", err=True)
         raise typer.Exit(session.USAGE) from wrong
-    redact = redactor(site, given, passwords.values())
     reader = _read(site, [*given, "-e", json.dumps(usage.extra_vars(since, until, keys))], passwords, redact)
     if reader.result is None:
         for cause, remedy in reader.failures:
@@ -107,6 +123,22 @@ def usage_command(
     _print(found, output, redact)
     if problem or found["problems"]:
         raise typer.Exit(status.EXIT[UNKNOWN])
+
+
+def _of_pods(url: str, days: list[tuple[str, int, int]], keys: list[str], output: Format, redact: Redactor) -> None:
+    """The hours of a site with Kubernetes alone."""
+    try:
+        leases = usage_samples.leases(url, days, KUBERNETES)
+        samples = usage_samples.ask(url, days, KUBERNETES)
+    except usage_samples.NoSamples as why:
+        typer.echo(redact(f"gpuops usage: {why}; see whether {url} can be reached from here"), err=True)
+        raise typer.Exit(status.EXIT[UNKNOWN]) from why
+    zone = time.strftime("%Z")
+    _print(
+        usage.document(usage.of_leases(leases, keys, days, zone), keys, samples, source=usage.PROMETHEUS),
+        output,
+        redact,
+    )
 
 
 def _check_days(since: str, until: str) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems im
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import gpu_type
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import number, rows, text
 from gpuops.run import events
-from gpuops.status.usage_samples import Sample
+from gpuops.status.usage_samples import Lease, Sample
 
 SCHEMA = Path(__file__).with_name("usage.schema.json")
 VERSION = 1
@@ -24,6 +25,8 @@ BY = {"user": "user", "group": "account", "model": "model", "day": "day"}
 # Codes of the module for what should be asked for in another way.
 REFUSALS = ("wrong_days", "too_many_rows")
 HOUR_S = 3600.0
+# Where hours come from.
+SLURM, PROMETHEUS = "slurm", "prometheus"
 
 Document = dict[str, Any]
 # The values of the keys that are asked for.
@@ -65,13 +68,60 @@ def periods(result: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     ]
 
 
+def of_leases(leases: Iterable[Lease], by: Sequence[str], days: Sequence[tuple[str, int, int]], zone: str) -> Document:
+    """What `document` takes, from leases in Prometheus: the group of a pod is its namespace."""
+    seconds: dict[Key, float] = {}
+    jobs: dict[Key, set[str]] = {}
+    every = set()
+    for one in leases:
+        values = {"user": one.user, "group": one.account, "model": _model(one.model), "day": one.day}
+        key = tuple(values[name] for name in by)
+        seconds[key] = seconds.get(key, 0.0) + one.seconds
+        jobs.setdefault(key, set()).add(one.job)
+        every.add(one.job)
+    return {
+        "days": [{"name": name, "begin": begin, "end": end} for name, begin, end in days],
+        "time_zone": zone,
+        "rows": [
+            {**dict(zip((BY[name] for name in by), key, strict=True)), "gpu_seconds": total, "jobs": len(jobs[key])}
+            for key, total in seconds.items()
+        ],
+        "jobs": len(every),
+        "problems": [],
+    }
+
+
+def days_of(since: str, until: str, now: datetime.datetime) -> list[tuple[str, int, int]]:
+    """The days from `since` to `until`, or to today, in the time zone of this machine, as `periods` has them.
+
+    Raises ValueError for days that are none, or are still to come.
+    """
+    day, last = datetime.date.fromisoformat(since), min(datetime.date.fromisoformat(until or "9999-12-31"), now.date())
+    if day > last:
+        raise ValueError(f"there is no day from {since} to {until or 'today'} that has begun")
+    found = []
+    while day <= last:
+        begin, end = (
+            int(datetime.datetime.combine(one, datetime.time()).timestamp())
+            for one in (day, day + datetime.timedelta(1))
+        )
+        found.append((day.isoformat(), begin, min(end, int(now.timestamp()))))
+        day += datetime.timedelta(1)
+    return [one for one in found if one[2] > one[1]]
+
+
 def document(
-    result: Mapping[str, Any], by: Sequence[str], samples: Iterable[Sample] | None = None, problem: str = ""
+    result: Mapping[str, Any],
+    by: Sequence[str],
+    samples: Iterable[Sample] | None = None,
+    problem: str = "",
+    source: str = SLURM,
 ) -> Document:
     """The hours by their schema.
 
     :param samples: of Prometheus; None where it was not asked or has not answered.
     :param problem: why it has not answered.
+    :param source: of the hours.
     """
     days = periods(result)
     known = _known(samples or (), by)
@@ -86,6 +136,7 @@ def document(
         "end": days[-1][2] if days else None,
         "time_zone": text(result.get("time_zone")) or None,
         "by": list(by),
+        "source": source,
         "use": {"asked": samples is not None or bool(problem), "problem": problem or None},
         "rows": found,
         "total": _total(found, int(number(result.get("jobs")) or 0)),

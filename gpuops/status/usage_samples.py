@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.gpu import with_models
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import (
     BYTES_AT_MOST,
     mapping,
@@ -32,7 +33,7 @@ MEASURED, UNUSED = "user:gpu_lease_info:measured", "user:gpu_lease_info:unused"
 
 # Beginning and end in Unix seconds, behind the name of the day.
 Period = tuple[str, int, int]
-Labels = tuple[str, str, str]
+LABELS = ("user", "account", "model")
 
 
 class NoSamples(Exception):
@@ -56,6 +57,18 @@ class Sample:
     unused_s: float
 
 
+@dataclass(frozen=True)
+class Lease:
+    """Seconds of GPUs of a pod on a day; `model` is empty where it is not known."""
+
+    user: str
+    account: str
+    model: str
+    job: str
+    day: str
+    seconds: float
+
+
 def check(url: str) -> str:
     """The URL without a slash at its end. Raises NoSamples."""
     try:
@@ -70,30 +83,45 @@ def check(url: str) -> str:
     return url.rstrip("/")
 
 
-def ask(url: str, periods: Iterable[Period]) -> list[Sample]:
+def ask(url: str, periods: Iterable[Period], scheduler: str = "slurm") -> list[Sample]:
     """The samples of each day. Raises NoSamples."""
     found = []
     for day, begin, end in periods:
-        unused = dict(_seconds(url, UNUSED, begin, end))
+        unused = dict(_seconds(url, query(UNUSED, end - begin, scheduler), end))
+        for labels, seconds in _seconds(url, query(MEASURED, end - begin, scheduler), end):
+            user, account, model = labels
+            found.append(Sample(user, account, model, day, seconds, min(unused.get(labels, 0.0), seconds)))
+    return found
+
+
+def leases(url: str, periods: Iterable[Period], scheduler: str) -> list[Lease]:
+    """Who had GPUs on each day, for a scheduler without accounting. Raises NoSamples."""
+    by = "user, account, job_id"
+    held = with_models(f'max by (host, minor, {by}) (gpu_lease_info{{scheduler="{scheduler}"}})')
+    found = []
+    for day, begin, end in periods:
+        over = f"sum by ({by}, model) (sum_over_time(({held})[{end - begin}s:{STEP_S}s])) * {STEP_S}"
         found += [
-            Sample(*labels, day, seconds, min(unused.get(labels, 0.0), seconds))
-            for labels, seconds in _seconds(url, MEASURED, begin, end)
+            Lease(user, account, model, job, day, seconds)
+            for (user, account, model, job), seconds in _seconds(url, over, end, (*LABELS, "job_id"))
         ]
     return found
 
 
-def query(record: str, seconds: int) -> str:
+def query(record: str, seconds: int, scheduler: str) -> str:
     """PromQL for the GPU seconds of a record, by user, account and model."""
-    over = f'sum_over_time({record}{{scheduler="slurm"}}[{seconds}s:{STEP_S}s])'
+    over = f'sum_over_time({record}{{scheduler="{scheduler}"}}[{seconds}s:{STEP_S}s])'
     return f"sum by (user, account, model) ({over}) * {STEP_S}"
 
 
-def _seconds(url: str, record: str, begin: int, end: int) -> Iterator[tuple[Labels, float]]:
+def _seconds(
+    url: str, query: str, end: int, names: tuple[str, ...] = LABELS
+) -> Iterator[tuple[tuple[str, ...], float]]:
     # A subquery has a point at each whole minute. That at the end belongs to the next day.
-    words = urllib.parse.urlencode({"query": query(record, end - begin), "time": f"{end - 0.001:.3f}"})
+    words = urllib.parse.urlencode({"query": query, "time": f"{end - 0.001:.3f}"})
     for row in result(f"{url}/api/v1/query?{words}"):
         labels = mapping(row.get("metric"))
-        user, account, model = (text(labels.get(name), LABEL_AT_MOST) for name in ("user", "account", "model"))
+        values = tuple(text(labels.get(name), LABEL_AT_MOST) for name in names)
         value = row.get("value")
         try:
             seconds = float(value[1]) if isinstance(value, list) else -1.0
@@ -101,7 +129,7 @@ def _seconds(url: str, record: str, begin: int, end: int) -> Iterator[tuple[Labe
             seconds = -1.0
         # No GPU counts more than once in a minute; NaN is no number of seconds either.
         if 0 < seconds < 1e12:
-            yield (user, account, model), seconds
+            yield values, seconds
 
 
 def result(url: str) -> list[dict[str, object]]:

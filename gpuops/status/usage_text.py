@@ -15,6 +15,7 @@ from gpuops.run.table import cut
 HOURS = ("gpu_hours", "used_hours", "unused_hours", "unknown_hours")
 TITLES = ("GPU HOURS", "USED", "UNUSED", "UNKNOWN")
 UNKNOWN = "unknown"
+SOURCES = {"slurm": "the accounting of Slurm", "prometheus": "the leases of pods in Prometheus"}
 NAME_AT_MOST, NAME_AT_LEAST = 32, 8
 GAP = 2
 # What a spreadsheet takes for the beginning of a formula.
@@ -29,7 +30,7 @@ def lines(usage: Row, width: int) -> list[Line]:
     total = usage["total"]
     zone = f" {usage['time_zone']}" if usage["time_zone"] else ""
     days = usage["since"] if usage["since"] == usage["until"] else f"{usage['since']} to {usage['until']}"
-    out: list[Line] = [[("faint", f"{days}{zone}, from the accounting of Slurm")], EMPTY]
+    out: list[Line] = [[("faint", f"{days}{zone}, from {SOURCES[usage['source']]}")], EMPTY]
     if not usage["rows"]:
         out.append([("plain", "no job had GPUs in this time")])
     else:

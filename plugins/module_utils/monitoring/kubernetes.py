@@ -149,13 +149,13 @@ def _pods(part: Part, pods: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _leases(part: Part, found: Mapping[str, Any]) -> None:
-    """Who has which GPU, with the labels that Slurm's have."""
+    """Who has which GPU, with the labels that Slurm's have. The account of a pod is its namespace."""
     minors = {row["name"]: row["minors"] for row in found["nodes"]}
     for pod in found["jobs"]:
         for at in pod["nodes"] if pod["gpus"] else ():
             lease = {"scheduler": "kubernetes", "host": _text(at["name"]), "job_id": _text(pod["id"])}
-            names = {key: _text(pod[key]) for key in ("user", "account", "partition")}
-            names["job_name"] = _text(pod["name"])
+            space = _text(pod["partition"])
+            names = {"user": _text(pod["user"]), "account": space, "partition": space, "job_name": _text(pod["name"])}
             known = minors.get(at["name"], {})
             for uuid in at["gpus"]:
                 part.add("gpu_lease_info", {**lease, "minor": known.get(uuid), **names}, 1.0)

@@ -90,6 +90,12 @@ _LEASE_USE = (
     f"* on (host, minor) group_left (model) ({_USE})"
 )
 
+
+def with_models(leases: str) -> str:
+    """Leases with the models of their GPUs; those of GPUs that are not known stay without."""
+    return f"({leases}) * on (host, minor) group_left (model) {_GPU_OF} or ({leases}) unless on (host, minor) {_GPU_OF}"
+
+
 RECORDS = (
     Record("fleet:gpu_health_status:count", "count(gpu_health_status) or vector(0)", "GPUs with a verdict"),
     Record(

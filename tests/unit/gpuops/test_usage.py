@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import threading
@@ -261,6 +262,55 @@ def test_each_day_is_asked_for_by_itself(prometheus: Prometheus) -> None:
     assert {time for _query, time in prometheus.asked} == {1000 + 25 * HOUR - 0.001, 1000 + 49 * HOUR - 0.001}
 
 
+def kubernetes_site(bench: Bench) -> None:
+    bench.inventory.write_text(
+        json.dumps({"all": {"children": {"kubernetes_control_planes": {"hosts": {"here": HERE}}}}})
+    )
+
+
+def test_hours_of_pods_come_from_their_leases(prometheus: Prometheus, bench: Bench) -> None:
+    kubernetes_site(bench)
+    rows = [
+        answer("7200", **ALICE, job_id="lab/train-0"),
+        answer("3600", **ALICE, job_id="lab/train-1"),
+        # Its kubelet does not say which GPU it has.
+        answer("1800", user="bob", account="lab", job_id="lab/old"),
+    ]
+    prometheus.answers = {"gpu_lease_info{": rows, usage_samples.MEASURED: [answer("9000", **ALICE)]}
+    words = ["usage", "--since", "2026-11-01", "--until", "2026-11-01", "--prometheus", prometheus.url]
+    done = bench.call(*words, "--by", "user", "--by", "model", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA)
+    assert (found["source"], found["total"]["jobs"]) == ("prometheus", 3)
+    assert [(row["user"], row["model"], row["jobs"], row["gpu_hours"], row["used_hours"]) for row in found["rows"]] == [
+        ("alice", "a100", 2, 3.0, 2.5),
+        ("bob", None, 1, 0.5, None),
+    ]
+    assert "from the leases of pods in Prometheus" in bench.call(*words).stdout
+    assert all('scheduler="kubernetes"' in query for query, _time in prometheus.asked)
+
+
+def test_without_prometheus_the_hours_of_pods_are_not_known(bench: Bench) -> None:
+    kubernetes_site(bench)
+    done = bench.call("usage", "--since", "2026-11-01")
+    assert done.returncode == 64
+    assert "Kubernetes keeps no accounting; give --prometheus" in done.stderr
+    done = bench.call("usage", "--since", "2099-11-01", "--prometheus", "http://127.0.0.1:9")
+    assert (done.returncode, "no day from 2099-11-01" in done.stderr) == (64, True)
+    done = bench.call("usage", "--since", "2026-11-01", "--until", "2026-11-01", "--prometheus", "http://127.0.0.1:9")
+    assert (done.returncode, "does not answer" in done.stderr) == (3, True)
+
+
+def test_days_end_at_midnight_and_today_ends_now() -> None:
+    now = datetime.datetime(2026, 11, 3, 10, 30)
+    found = usage.days_of("2026-11-01", "", now)
+    assert [name for name, _begin, _end in found] == ["2026-11-01", "2026-11-02", "2026-11-03"]
+    assert [end for _name, _begin, end in found[:2]] == [begin for _name, begin, _end in found[1:]]
+    assert found[-1][2] == int(now.timestamp())
+    assert len(usage.days_of("2026-11-01", "2026-11-02", now)) == 2
+
+
 def test_values_that_are_none_are_left_out(prometheus: Prometheus) -> None:
     bad: list[Any] = ["NaN", "+Inf", "-60", "1e300", "x", None, [], "0"]
     prometheus.answers = {
@@ -322,7 +372,7 @@ def test_the_schema_is_printed(bench: Bench) -> None:
         (["--since", "yesterday"], "--since yesterday is not a valid day"),
         (["--since", "2026-11-01", "--until", "2026-11-31"], "--until 2026-11-31 is not a valid day"),
         (["--since", "2026-11-01", "--prometheus", "mon1"], "must be like http://mon1:9090"),
-        (["--since", "2026-11-01"], "has no hosts in the group slurm_controllers"),
+        (["--since", "2026-11-01"], "has no hosts in the groups slurm_controllers and kubernetes_control_planes"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(bench: Bench, words: list[str], why: str) -> None:

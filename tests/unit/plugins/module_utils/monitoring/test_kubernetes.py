@@ -104,8 +104,8 @@ def test_a_lease_names_a_gpu_by_the_number_of_its_device_file(tmp_path: Path) ->
         namespaces=[namespace("alice", "alice")],
     )
     assert values(part, "gpu_lease_info") == {
-        ("kubernetes", "gpu1", "7", "alice/train-0", "train", "alice", "", "alice"): 1.0,
-        ("kubernetes", "gpu2", "", "alice/old", "old", "alice", "", "alice"): 1.0,
+        ("kubernetes", "gpu1", "7", "alice/train-0", "train", "alice", "alice", "alice"): 1.0,
+        ("kubernetes", "gpu2", "", "alice/old", "old", "alice", "alice", "alice"): 1.0,
     }
     assert values(part, "gpu_lease_start_timestamp_seconds")["kubernetes", "gpu1", "alice/train-0"] == 1796025600.0
 
@@ -120,7 +120,7 @@ def test_a_lease_by_a_claim_is_known_too(tmp_path: Path) -> None:
         namespaces=[namespace("alice")],
     )
     assert values(part, "gpu_lease_info") == {
-        ("kubernetes", "gpu1", "4", "alice/notebook", "notebook", "", "", "alice"): 1.0
+        ("kubernetes", "gpu1", "4", "alice/notebook", "notebook", "", "alice", "alice"): 1.0
     }
 
 

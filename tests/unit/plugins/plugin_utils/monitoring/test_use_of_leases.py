@@ -19,6 +19,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import usage
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.gpu import with_models
 from gpuops.status import usage_samples
 from tests.unit.plugins.plugin_utils.monitoring import made_up_jobs
 from tests.unit.plugins.plugin_utils.monitoring.cases import Series, named
@@ -111,6 +112,19 @@ def test_a_gpu_counts_where_its_use_is_known(
         "30s",
         {MEASURED: ("25m", count(MEASURED, measured)), UNUSED: ("25m", count(UNUSED, unused))},
     )
+
+
+def test_leases_have_the_model_of_their_gpu_where_it_is_known(tmp_path: Path) -> None:
+    by = "job_id, user"
+    series = {**one_gpu(start="0x60"), named("gpu_lease_info", **LEASE, job_id="43", user="bob"): "1x60"}
+    held = with_models(f"max by (host, minor, {by}) (gpu_lease_info)")
+    wanted = [
+        {"labels": named("", job_id="42", user="alice", model="Tesla T4"), "value": 600},
+        {"labels": named("", job_id="43", user="bob"), "value": 600},
+    ]
+    expr = f"sum by ({by}, model) (sum_over_time(({held})[600s:60s])) * 60"
+    # A subquery has a point at each whole minute; the one at the end is of the next day.
+    evaluated(tmp_path, series, "30s", {expr: ("19m59s", wanted)})
 
 
 def test_a_pod_counts_as_a_job_does(tmp_path: Path) -> None:
