@@ -163,6 +163,7 @@ class Faults:
 
     def __init__(self, image: str, way: str, seed: int = 0) -> None:
         self.image, self.way, self.dice = image, way, random.Random(seed)
+        self._where = HEAD if way == "dra" else GPU
         listed = ssh(GPU, "nvidia-smi --query-gpu=uuid --format=csv,noheader").split()
         self.gpus = dict(zip(listed, ADDRESSES, strict=True))
         self.faults: list[Fault] = []
@@ -174,9 +175,9 @@ class Faults:
     def begin(self) -> None:
         """Start the load, and wait until pods run."""
         ssh(GPU, f"sudo install -d -m 0777 {LOG}; sudo rm -f {LOG}/pods")
-        where, script = (HEAD, WATCH_API) if self.way == "dra" else (GPU, WATCH_KUBELET)
-        ssh(where, "cat >/tmp/watch.py", given=SHOW + script)
-        words = [sys.executable, "-m", "tests.lab.machines", "ssh", where, "--", f"sudo python3 /tmp/watch.py {GPU}"]
+        ssh(self._where, "cat >/tmp/watch.py", given=SHOW + (WATCH_API if self.way == "dra" else WATCH_KUBELET))
+        command = ["ssh", self._where, "--", f"sudo python3 /tmp/watch.py {GPU}"]
+        words = [sys.executable, "-m", "tests.lab.machines", *command]
         self._watch = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self._read, args=[self._watch.stdout], daemon=True).start()
         made = [self._job(), *([self._template()] if self.way == "dra" else [])]
@@ -270,6 +271,7 @@ class Faults:
         pods = json.loads(kubectl("get pods --selector=job-name=faults --output=json"))["items"]
         if self._watch is not None:
             self._watch.kill()
+            ssh(self._where, "sudo pkill -f /tmp/watch.p[y]", check=False)
         kubectl("delete job faults --wait=true --cascade=foreground")
         kubectl(f"uncordon {GPU}")
         lines = [line.split() for line in ssh(GPU, f"cat {LOG}/pods").splitlines()]
