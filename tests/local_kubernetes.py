@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,15 @@ KINDS = ("/api/v1/nodes", "/api/v1/pods", "/api/v1/configmaps", "/apis/coordinat
 
 class NotHere(Exception):
     """There is no API server to be had on this machine; the text says why."""
+
+
+def until(wanted: Callable[[], Any]) -> Any:
+    """What controllers bring about, on a machine with other work, too."""
+    end = time.monotonic() + START_S
+    while not (found := wanted()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return found
 
 
 def program(kind: str, name: str) -> str:

@@ -23,9 +23,9 @@ import pytest
 import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.api import Answered
-from tests.local_kubernetes import LocalKubernetes, NotHere, program
+from tests.local_kubernetes import LocalKubernetes, NotHere, program, until
 from tests.unit.gpuops.conftest import HERE
-from tests.unit.plugins.module_utils.kubernetes.agent_report import certificate, until
+from tests.unit.plugins.module_utils.kubernetes.agent_report import certificate
 from tests.unit.project.tree import BIN, ROOT, try_run
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import kubernetes_apps
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import kubernetes
-from tests.local_kubernetes import LocalKubernetes, NotHere
-from tests.unit.plugins.module_utils.kubernetes.agent_report import until
+from tests.local_kubernetes import LocalKubernetes, NotHere, until
 from tests.unit.plugins.plugin_utils.desired.test_kubernetes import settings
 from tests.unit.plugins.plugin_utils.desired.test_kubernetes_users import (
     ALICE,

@@ -15,8 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import kuber
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people import kubernetes, site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people.ledger import Ledger
-from tests.local_kubernetes import LocalKubernetes, NotHere
-from tests.unit.plugins.module_utils.kubernetes.agent_report import until
+from tests.local_kubernetes import LocalKubernetes, NotHere, until
 from tests.unit.plugins.plugin_utils.desired.test_kubernetes import settings
 
 GROUPS: list[dict[str, Any]] = [{"name": "physics", "limits": {"GrpTRES": "gres/gpu=16,mem=64G"}}, {"name": "ml"}]
