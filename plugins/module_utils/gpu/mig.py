@@ -25,6 +25,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.mig_layout impor
     Rule,
     Step,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.nvml_messages import error_from_code
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.pci_address import normal_address
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
@@ -102,7 +103,7 @@ def read(lib: Any, root: str = "/") -> list[Gpu]:
 def _gpu(lib: Any, index: int, root: str, open_by: dict[str, set[int]]) -> Gpu:
     handle = lib.nvmlDeviceGetHandleByIndex(index)
     pci = lib.nvmlDeviceGetPciInfo(handle)
-    known = {
+    known: dict[str, Any] = {
         "index": index,
         "uuid": nvml.text(lib.nvmlDeviceGetUUID(handle)),
         "pci_address": normal_address(nvml.text(pci.busId)),
@@ -314,7 +315,7 @@ def _in_child(source: str | None, work: Any) -> dict[str, Any]:
         except Refused as refused:
             return {"refused": refused.problem.as_dict()}
         except lib.NVMLError as failure:
-            return {"error": nvml.error_from_code(int(failure.value), nvml.text(failure))}
+            return {"error": error_from_code(int(failure.value), nvml.text(failure))}
 
     answer = nvml.in_child(asked, DEADLINE_S)
     if answer.get("error"):
@@ -411,6 +412,7 @@ def bring_about(
         _in_child(source, cut)
     finally:
         for unit in reversed(stopped):
-            run(["systemctl", "start", unit], None, UNIT_S)
+            # What waits for the unit that runs this is started after it.
+            run(["systemctl", "start", "--no-block", unit], None, UNIT_S)
     result.gpus = _in_child(source, look)["gpus"]
     return result

@@ -22,7 +22,7 @@ DIFFERENT = 3
 
 def _settings(path: str) -> tuple[list[mig_layout.Rule], list[str]]:
     """The rules of the file, and the units that may be stopped for a while. Raises Refused and LayoutError."""
-    remedy = "run `gpuops up --tags driver` for this host, which writes the file"
+    remedy = "run `gpuops up --tags mig` for this host, which writes the file"
     try:
         config = bounded_json.parse(host_files.read(path, CONFIG_AT_MOST))
     except (OSError, bounded_json.Malformed) as failure:

@@ -381,7 +381,8 @@ def _kept(
     What is busy stays in any case, as far as it is wanted; what is idle goes where it stands in the way.
     """
     left = dict(wanted)
-    busy, idle = [], []
+    busy: list[Instance] = []
+    idle: list[Instance] = []
     for one in sorted(gpu.instances, key=lambda one: (not one.clients, one.start)):
         if left.get(one.profile, 0) and (one.whole or not one.computes):
             left[one.profile] -= 1

@@ -161,7 +161,7 @@ def test_a_foreign_client_keeps_the_mode_and_ours_are_stopped_and_started(host):
     assert profiles(done) == ["1g.10gb"]
     assert [call[1:] for call in done["calls"]] == [
         ["stop", "baremetal-gpu-agent.service"],
-        ["start", "baremetal-gpu-agent.service"],
+        ["start", "--no-block", "baremetal-gpu-agent.service"],
     ]
     # The mode stays, so nothing has to stop for the next layout.
     assert cut({"0": {"1g.10gb": 2}})["calls"] == []
