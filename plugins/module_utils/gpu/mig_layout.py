@@ -190,7 +190,7 @@ def _wanted(cut: Any, where: str) -> Wanted:
         return None
     if not isinstance(cut, Mapping):
         remedy = "give profiles with their numbers, as in {1g.10gb: 7}, or false for a GPU without MIG"
-        raise LayoutError(f"the layout of {one_line(where, 60)!r} is no mapping", cut, remedy)
+        raise LayoutError(f"the layout of {one_line(where, 60)!r} is not a mapping", cut, remedy)
     wanted = {}
     for name, count in cut.items():
         if COMPUTE_PROFILE.match(str(name)):
@@ -200,7 +200,7 @@ def _wanted(cut: Any, where: str) -> Wanted:
                 "give the whole instance, such as 1g.10gb",
             )
         if not PROFILE.match(str(name)):
-            raise LayoutError(f"{one_line(str(name), 40)!r} is no profile", name, "give profiles such as 1g.10gb")
+            raise LayoutError(f"{one_line(str(name), 40)!r} is not a profile", name, "give profiles such as 1g.10gb")
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= COUNT_MOST:
             raise LayoutError(
                 f"the number of {name} is not from 0 to {COUNT_MOST}", count, "give how many instances there are to be"
@@ -226,7 +226,7 @@ def _of_mig_parted(configs: Any, config: str) -> list[Rule]:
         devices, filters = row["devices"], row.get("device-filter") or []
         filters = [filters] if isinstance(filters, str) else filters
         if not isinstance(filters, list) or not all(isinstance(one, str) and DEVICE_ID.match(one) for one in filters):
-            raise LayoutError(f"a device-filter of {config} is no PCI id", filters, "give ids such as 0x20B210DE")
+            raise LayoutError(f"a device-filter of {config} is not a PCI id", filters, "give ids such as 0x20B210DE")
         chosen: frozenset[int | str] | None = None
         if devices != "all":
             if not isinstance(devices, list):
@@ -370,7 +370,7 @@ def _of_gpu(gpu: Gpu, wanted: Wanted) -> tuple[list[Step], list[Problem], list[t
 
 
 def _all(wanted: Mapping[str, int], by_name: Mapping[str, Profile]) -> list[Profile]:
-    return [by_name[name] for name, count in sorted(wanted.items()) for _ in range(count)]
+    return [by_name[name] for name, count in sorted(wanted.items()) for _number in range(count)]
 
 
 def _kept(

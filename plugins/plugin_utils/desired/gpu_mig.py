@@ -47,7 +47,7 @@ def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     for name in _UNITS:
         for unit in params[name]:
             if not _UNIT_NAME.match(unit):
-                cause = f"gpu_mig_{name} has {unit!r}, which is no name of a unit"
+                cause = f"gpu_mig_{name} has {unit!r}, which is not a name of a unit"
                 yield Problem("wrong_setting", f"gpu_mig_{name}", cause, unit, "give names such as slurmd.service")
 
 

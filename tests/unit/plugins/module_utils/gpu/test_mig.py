@@ -201,7 +201,7 @@ def test_a_guest_that_cannot_reset_its_gpu_says_what_to_do(host):
     cut.simulated.save()
     answer = cut({"all": {"1g.5gb": 7}})
     assert answer["refused"]["code"] == "reset_required"
-    assert "reboot the host" in answer["refused"]["remedy"]
+    assert "sudo nvidia-smi --gpu-reset" in answer["refused"]["remedy"]
     cut.reboot()
     assert profiles(cut({"0": {"1g.5gb": 7}})) == ["1g.5gb"] * 7
 

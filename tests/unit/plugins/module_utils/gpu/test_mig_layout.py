@@ -120,9 +120,9 @@ def test_a_gpu_that_no_rule_names_is_left_alone():
         ({"first": {}}, "", "'first' selects no GPU"),
         ({True: {}}, "", "selects no GPU"),
         ({64: {}}, "", "selects no GPU"),
-        ({"all": 7}, "", "no mapping"),
-        ({"all": {"1g": 7}}, "", "'1g' is no profile"),
-        ({"all": {"1g.10gb; reboot": 7}}, "", "no profile"),
+        ({"all": 7}, "", "not a mapping"),
+        ({"all": {"1g": 7}}, "", "'1g' is not a profile"),
+        ({"all": {"1g.10gb; reboot": 7}}, "", "not a profile"),
         ({"all": {"1c.3g.40gb": 1}}, "", "not supported"),
         ({"all": {"1g.10gb": True}}, "", "not from 0 to 16"),
         ({"all": {"1g.10gb": 17}}, "", "not from 0 to 16"),
@@ -136,7 +136,7 @@ def test_a_gpu_that_no_rule_names_is_left_alone():
         (
             {"mig-configs": {"a": [{"devices": "all", "mig-enabled": True, "device-filter": ["20B2"]}]}},
             "a",
-            "no PCI id",
+            "not a PCI id",
         ),
     ],
 )

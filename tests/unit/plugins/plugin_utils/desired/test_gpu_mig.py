@@ -55,10 +55,10 @@ def test_an_empty_layout_takes_all_of_it_away():
 @pytest.mark.parametrize(
     ("changes", "subject", "said"),
     [
-        ({"layout": {"all": {"seven": 1}}}, "gpu_mig_layout", "'seven' is no profile"),
+        ({"layout": {"all": {"seven": 1}}}, "gpu_mig_layout", "'seven' is not a profile"),
         ({"layout": {"mig-configs": {}}, "config": "all-1g"}, "gpu_mig_layout", "no configuration 'all-1g'"),
-        ({"guarded_units": ["slurmd"]}, "gpu_mig_guarded_units", "no name of a unit"),
-        ({"before": ["a.service\nExecStart=/bin/sh"]}, "gpu_mig_before", "no name of a unit"),
+        ({"guarded_units": ["slurmd"]}, "gpu_mig_guarded_units", "not a name of a unit"),
+        ({"before": ["a.service\nExecStart=/bin/sh"]}, "gpu_mig_before", "not a name of a unit"),
     ],
 )
 def test_what_is_refused_before_a_host_is_touched(changes, subject, said):
@@ -82,7 +82,7 @@ def test_the_program_is_one_file_that_says_what_it_lacks(tmp_path):
     assert (missing.returncode, "Traceback" in missing.stderr) == (1, False)
     assert "gpuops up --tags mig" in missing.stderr
     settings.write_text('{"layout": {"all": {"x": 1}}, "stop_units": []}')
-    assert "'x' is no profile" in run("apply").stderr
+    assert "'x' is not a profile" in run("apply").stderr
     settings.write_text(files(plan())[gpu_mig.CONFIG]["content"])
     without = run("check")
     assert (without.returncode, "Traceback" in without.stderr) == (1, False)
