@@ -249,7 +249,7 @@ def _step(lib: Any, gpu: Gpu, handle: Any, step: Step) -> None:
         if current != step.on:
             raise Refused(
                 f"{gpu} waits for a reset until MIG is {'on' if step.on else 'off'} (NVML: status {status})",
-                "drain the host with `gpuops drain`, and reset the GPU (`sudo nvidia-smi --gpu-reset`) or reboot it",
+                f"drain the host with `gpuops drain`, and run `sudo nvidia-smi --gpu-reset -i {gpu.index}` or reboot",
                 code="reset_required",
                 subject=gpu.uuid,
             )

@@ -457,13 +457,15 @@ def mig(lib: Any, gpu: Gpu) -> dict[str, Any]:
 
 
 def _placement(lib: Any, gpu: Gpu, gpu_instance: int) -> list[int] | None:
-    """Where it begins and how much it takes, in the GPU's units of memory; None for who may not know it."""
+    """Where it begins and how much it takes, in the GPU's units of memory; None for who may not know it.
+
+    What is told of the instance without it is not lost for it."""
     try:
         info = lib.nvmlGpuInstanceGetInfo(lib.nvmlDeviceGetGpuInstanceById(gpu.handle, gpu_instance))
     except lib.NVMLError as failure:
-        if int(failure.value) == lib.NVML_ERROR_NO_PERMISSION:
-            return None
-        raise
+        if int(failure.value) in nvml_messages.FATAL:
+            raise
+        return None
     return [within(int(info.placement.start), MIG_MOST), within(int(info.placement.size), MIG_MOST)]
 
 

@@ -121,6 +121,17 @@ def test_a100_cut_by_mig(facts):
     assert [row["verdict"] for row in found["health"]["devices"]] == ["ok"] * 8
 
 
+@pytest.mark.parametrize("error", [3, 4, 999])
+def test_an_instance_whose_place_is_not_told_is_a_fact_all_the_same(facts, error):
+    found = facts("a100-sxm4-40gb-x8-mig", faults=[{"call": "nvmlDeviceGetGpuInstanceById", "error": error}])
+    instances = found["devices"][1]["mig"]["instances"]
+    assert [(row["profile"], row["placement"]) for row in instances] == [
+        ("3g.20gb", None),
+        ("2g.10gb", None),
+        ("1g.5gb", None),
+    ]
+
+
 def test_h100_with_its_fabric(facts):
     found = facts("h100-sxm-x8")
     assert of_all(found, "architecture") == ["hopper"] * 8
