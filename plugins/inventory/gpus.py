@@ -17,7 +17,8 @@ description:
     of the PCI table, which is not always the one that the driver gives.
   - C(gpu_count_*) by the number of GPUs on the PCI bus, C(gpu_arch_*) by architecture, C(driver_branch_*) by the
     branch of the driver, C(cuda_*) by the newest CUDA that the driver runs (C(cuda_12_4)).
-  - C(nvlink) has the hosts with an NVLink that is up, C(mig) those with a GPU in MIG mode.
+  - C(nvlink) has the hosts with an NVLink that is up, C(mig) those with a GPU in MIG mode,
+    C(mig_*) those with an instance of a profile, such as C(mig_1g_10gb).
   - C(gpu_unhealthy) has the hosts with a known fault, which is degraded or fatal. Where facts have no
     health report, it has those with GPUs that the driver cannot reach.
   - C(gpu_absent) has the hosts without a GPU, C(gpu_unknown) those without facts, with facts that cannot be used, or

@@ -261,8 +261,13 @@ ansible_facts:
               type: dict
               sample: {enabled: true, pending: true}
             mig:
-              description: Whether MIG is C(enabled), and whether it will be after a reset (C(pending)). Where it is
-                enabled, C(instances) has C(uuid), C(profile) and C(memory_mib) of each.
+              description:
+                - Whether MIG is C(enabled), and whether it will be after a reset (C(pending)). Where it is enabled,
+                  C(instances) has each MIG device.
+                - A device has C(uuid), C(profile) and C(memory_mib), the numbers C(gpu_instance) and
+                  C(compute_instance), C(placement) (start and size in units of the GPU's memory, null without root),
+                  and C(device_nodes), the capability nodes that a process needs beside those of the GPU.
+                - A UUID is that of one life. An instance that is made again has another one.
               type: dict
               sample: {enabled: false, pending: false}
             numa_node:

@@ -90,6 +90,15 @@ STAGES = (
         after_preflight=True,
     ),
     Stage(
+        name="mig",
+        short_title="mig",
+        tag="mig",
+        roles=("gpu_mig",),
+        groups=(GPU_PRESENT,),
+        loss="the instances of its GPUs",
+        independent=True,
+    ),
+    Stage(
         name="verify",
         short_title="verify",
         tag="verify",
@@ -191,7 +200,7 @@ STAGES = (
         groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins", "slurm_rests"),
         loss="its part in Slurm, or jobs",
         further_roles=("slurm_apps",),
-        needs=("preflight", "driver", "cuda", "containers", "verify", "agent", "users", "storage", "homes"),
+        needs=("preflight", "driver", "cuda", "containers", "mig", "verify", "agent", "users", "storage", "homes"),
     ),
     Stage(
         name="registry",
@@ -218,7 +227,7 @@ STAGES = (
         loss="its part in Kubernetes, or pods",
         further_roles=("kubernetes_apps",),
         needs=(
-            *("preflight", "driver", "cuda", "containers", "verify"),
+            *("preflight", "driver", "cuda", "containers", "mig", "verify"),
             *("agent", "users", "storage", "homes", "registry"),
         ),
     ),

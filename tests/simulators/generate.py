@@ -40,6 +40,26 @@ DRIVER = "550.163.01"
 NAMESPACE = uuid.UUID("6f1d1f0e-3c0b-4a55-9a39-0d2b8a6f5c11")
 
 
+# What all boards of a kind have: number and id of a profile, slices, how many there can be, size and starts in units of
+# memory. Source: nvidia-smi mig -lgip and -lgipp as shown in NVIDIA's MIG guide and in public issues, and the test data
+# of NVIDIA/mig-parted.
+_SEVEN = {
+    "1g": (0, 19, 1, 7, 1, [0, 1, 2, 3, 4, 5, 6]),
+    "1g+me": (7, 20, 1, 1, 1, [0, 1, 2, 3, 4, 5, 6]),
+    "1g double": (9, 15, 1, 4, 2, [0, 2, 4, 6]),
+    "2g": (1, 14, 2, 3, 2, [0, 2, 4]),
+    "3g": (2, 9, 3, 2, 4, [0, 4]),
+    "4g": (3, 5, 4, 1, 4, [0]),
+    "7g": (4, 0, 7, 1, 8, [0]),
+}
+_FOUR = {
+    "1g": (0, 14, 1, 4, 1, [0, 1, 2, 3]),
+    "1g+me": (7, 21, 1, 1, 1, [0, 1, 2, 3]),
+    "2g": (1, 5, 2, 2, 2, [0, 2]),
+    "4g": (3, 0, 4, 1, 4, [0]),
+}
+
+
 class PatchError(Exception):
     """A patch that does not fit its host."""
 
@@ -156,7 +176,7 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
             "histogram": histogram,
         }
     if "mig" in m:
-        gpu["mig"] = {"current": 0, "pending": 0, **m["mig"], "instances": []}
+        gpu["mig"] = _mig_of(m)
     if "nvlink" in m:
         nvlink = m["nvlink"]
         gpu["nvlinks"] = {
@@ -175,6 +195,28 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
             "health_summary": 0,
         }
     return gpu
+
+
+def _mig_of(model: dict[str, Any]) -> dict[str, Any]:
+    own = model["mig"]
+    keys = ("number", "id", "slices", "instances", "memory_slices", "starts")
+    profiles = []
+    for kind, values in (_SEVEN if own["slices"] == 7 else _FOUR).items():
+        name, mib, multiprocessors = own["profiles"][kind]
+        facts = {"name": name, "memory_mib": mib, "multiprocessors": multiprocessors}
+        profiles.append({**dict(zip(keys, copy.deepcopy(values), strict=True)), **facts})
+    # Ampere keeps the mode in the InfoROM and changes it by a reset; later GPUs forget it with the driver.
+    ampere = int(model["architecture"] < 9)
+    return {
+        "current": 0,
+        "pending": 0,
+        "max_devices": own["slices"],
+        "kept_in_inforom": ampere,
+        "needs_reset": ampere,
+        "cannot_reset": 0,
+        "profiles": profiles,
+        "instances": [],
+    }
 
 
 def join(gpu: dict[str, Any], remote: dict[str, Any], kind: int, count: int) -> None:
@@ -226,26 +268,40 @@ def host(name: str) -> dict[str, Any]:
 
 
 def mig(gpu: dict[str, Any], layout: list[str]) -> None:
-    """Switches MIG on and cuts the GPU as laid out: names of profiles, in the order of their places."""
+    """Switches MIG on and cuts the GPU as laid out: names of profiles, each at the first place that is free."""
     profiles = {profile["name"]: profile for profile in gpu["mig"]["profiles"]}
-    start = 0
+    taken: set[int] = set()
     gpu["mig"].update(current=1, pending=1)
     for number, name in enumerate(layout):
         profile = profiles[name]
+        size = profile["memory_slices"]
+        start = next(at for at in profile["starts"] if not taken & set(range(at, at + size)))
+        taken |= set(range(start, start + size))
+        compute = {
+            "id": 0,
+            "serial": 100 + number,
+            "index": number,
+            "profile_id": {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}[profile["slices"]],
+            "start": 0,
+            "slices": profile["slices"],
+            "multiprocessors": profile["multiprocessors"],
+            "uuid": f"MIG-{uuid.uuid5(NAMESPACE, gpu['uuid'] + str(number))}",
+            "name": name,
+        }
         gpu["mig"]["instances"].append(
             {
                 "id": number + 1,
+                "serial": number + 1,
                 "profile_id": profile["id"],
                 "name": name,
-                "uuid": f"MIG-{uuid.uuid5(NAMESPACE, gpu['uuid'] + str(number))}",
-                "placement": [start, profile["memory_slices"]],
+                "placement": [start, size],
                 "slices": profile["slices"],
                 "multiprocessors": profile["multiprocessors"],
                 "copy_engines": 1,
                 "memory": {"total_mib": profile["memory_mib"], "reserved_mib": 0, "used_mib": 12},
+                "compute": [compute],
             }
         )
-        start += profile["memory_slices"]
 
 
 def retire_pages(gpu: dict[str, Any], counts: dict[str, int]) -> None:
@@ -275,7 +331,7 @@ def _refusing(patch: dict[str, Any], path: str) -> Iterator[None]:
     """Names the scenario and the path where a patch does not fit its host."""
     try:
         yield
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, StopIteration, TypeError, ValueError):
         raise PatchError(f"scenario {patch['name']}: its host has no {path}") from None
 
 

@@ -191,6 +191,17 @@ def _capability_nodes(root: str, major: int) -> list[Node]:
     return [nodes[minor] for minor in sorted(nodes)]
 
 
+def instance_nodes(minor: int, gpu_instance: int, compute_instance: int, root: str = "/") -> list[str]:
+    """The capability nodes that a process needs for an instance of MIG, beside those of the GPU; none if not known."""
+    top = f"proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}"
+    paths = []
+    for name in (f"{top}/access", f"{top}/ci{compute_instance}/access"):
+        number = parse_fields(_read(root, name)).get("DeviceFileMinor", "")
+        if number.isdigit():
+            paths.append(f"/dev/nvidia-caps/nvidia-cap{number}")
+    return paths
+
+
 def module_differences(root: str = "/") -> list[Difference]:
     """CUDA needs the module nvidia-uvm, which nothing loads by itself."""
     if "nvidia-uvm" in parse_majors(_read(root, "proc/devices")):

@@ -15,6 +15,7 @@ from typing import Any, Callable, Protocol
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import (
     compatibility,
+    device_nodes,
     driver,
     nvml,
     nvml_messages,
@@ -47,7 +48,7 @@ _DETAILS: dict[str, readings.Question] = {
     "ecc_aggregate": readings.ecc_aggregate,
     "processes": readings.running_pids,
 }
-_MIG_INSTANCE = ("uuid", "profile", "memory_mib")
+_MIG_INSTANCE = ("uuid", "profile", "memory_mib", "gpu_instance", "compute_instance", "placement")
 # Name of a reading -> name of the fact, where they differ.
 _FACTS = {
     "ecc_mode": "ecc",
@@ -74,7 +75,14 @@ def _is_unreachable(row: dict[str, Any]) -> bool:
     return error is not None and (error["code"] in nvml_messages.FATAL or row.get("uuid") is None)
 
 
-def device_facts(row: dict[str, Any], details: bool = True) -> dict[str, Any]:
+def _instance_facts(row: dict[str, Any], minor: int | None, root: str) -> dict[str, Any]:
+    """An instance of MIG; what it holds at the moment is no fact."""
+    numbers = row["gpu_instance"], row["compute_instance"]
+    nodes = [] if minor is None else device_nodes.instance_nodes(minor, *numbers, root)
+    return {**{key: row[key] for key in _MIG_INSTANCE}, "device_nodes": nodes}
+
+
+def device_facts(row: dict[str, Any], details: bool = True, root: str = "/") -> dict[str, Any]:
     """The facts of a GPU from its row in a snapshot.
 
     What the GPU or its driver does not have is null and named in `not_applicable`; what the row was not asked for is
@@ -94,8 +102,7 @@ def device_facts(row: dict[str, Any], details: bool = True) -> dict[str, Any]:
     if mig and not mig["enabled"]:
         mig = {key: mode for key, mode in mig.items() if key != "instances"}
     elif mig:
-        # What they hold at the moment is no fact.
-        mig = {**mig, "instances": [{key: one[key] for key in _MIG_INSTANCE} for one in mig["instances"]]}
+        mig = {**mig, "instances": [_instance_facts(one, facts["minor"], root) for one in mig["instances"]]}
     facts.update(ecc=ecc, mig=mig, pcie=value("pcie"))
     facts["nvlinks"] = None if links is None else sum(link["active"] for link in links)
     if details:
@@ -169,7 +176,7 @@ def _ask(
         answer = {"error": result["error"], "devices": []} if result["error"] else session.devices(questions, bus)
         result["error"], rows = answer["error"], answer["devices"]
     result["cuda"] = session.cuda
-    result["devices"] = [device_facts(row, "details" in subset) for row in rows]
+    result["devices"] = [device_facts(row, "details" in subset, root) for row in rows]
     if "topology" in subset and len(rows) > 1:
         gpus = [{"pci_address": row["pci_address"], "nvlinks": row["readings"]["nvlinks"].get("value")} for row in rows]
         handles = [None if row["error"] else session.handle(row["index"]) for row in rows]

@@ -456,9 +456,22 @@ def mig(lib: Any, gpu: Gpu) -> dict[str, Any]:
     return {"enabled": current, "pending": pending, "instances": instances}
 
 
-def _mig_instance(lib: Any, gpu: Gpu, number: int) -> dict[str, Any] | None:
+def _placement(lib: Any, gpu: Gpu, gpu_instance: int) -> list[int] | None:
+    """Where it begins and how much it takes, in the GPU's units of memory; None for who may not know it.
+
+    What is told of the instance without it is not lost for it."""
     try:
-        instance = lib.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
+        info = lib.nvmlGpuInstanceGetInfo(lib.nvmlDeviceGetGpuInstanceById(gpu.handle, gpu_instance))
+    except lib.NVMLError as failure:
+        if int(failure.value) in nvml_messages.FATAL:
+            raise
+        return None
+    return [within(int(info.placement.start), MIG_MOST), within(int(info.placement.size), MIG_MOST)]
+
+
+def _mig_instance(lib: Any, gpu: Gpu, index: int) -> dict[str, Any] | None:
+    try:
+        instance = lib.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, index)
     except lib.NVMLError as failure:
         # Numbers of instances need not follow one another.
         if int(failure.value) == lib.NVML_ERROR_NOT_FOUND:
@@ -467,13 +480,16 @@ def _mig_instance(lib: Any, gpu: Gpu, number: int) -> dict[str, Any] | None:
     name = nvml.text(lib.nvmlDeviceGetName(instance))
     memory = lib.nvmlDeviceGetMemoryInfo(instance)
     total = within(int(memory.total), MEMORY_MOST_BYTES)
+    number = within(int(lib.nvmlDeviceGetGpuInstanceId(instance)), MIG_MOST)
     return {
         "uuid": nvml.text(lib.nvmlDeviceGetUUID(instance)),
         # NVIDIA A100-SXM4-40GB MIG 1g.5gb
         "profile": name.rpartition("MIG ")[2],
         "memory_mib": total >> 20,
         # Compute instances of one GPU instance share its memory.
-        "gpu_instance": within(int(lib.nvmlDeviceGetGpuInstanceId(instance)), MIG_MOST),
+        "gpu_instance": number,
+        "compute_instance": within(int(lib.nvmlDeviceGetComputeInstanceId(instance)), MIG_MOST),
+        "placement": optional(lib, partial(_placement, lib, gpu, number)),
         "memory_bytes": {"used": within(int(memory.used), total), "free": within(int(memory.free), total)},
     }
 

@@ -166,6 +166,11 @@ def _has_nvlink(device: dict[str, Any]) -> bool:
     return isinstance(links, int) and links > 0
 
 
+def _profiles(devices: list[dict[str, Any]]) -> list[Any]:
+    """The profiles of the MIG devices that there are, such as 1g.10gb."""
+    return [row.get("profile") for device in devices for row in _list(_mapping(device, "mig"), "instances")]
+
+
 def _names(prefix: str, values: Iterable[Any]) -> list[str]:
     """Names of groups. What is not a letter, a digit or an underscore becomes an underscore."""
     found = []
@@ -205,4 +210,5 @@ def groups(facts: Any) -> list[str]:
         found.append("nvlink")
     if any(_mapping(device, "mig").get("enabled") for device in devices):
         found.append("mig")
+    found += _names("mig", _profiles(devices))
     return found + unhealthy

@@ -25,7 +25,9 @@ __attribute__((used)) static const char marker[] = "baremetal-gpu simulator: a s
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct json *current;
-static struct stat current_stat;
+/* Of the scenario and of what is laid over it. */
+static const char *const overlays[] = {"mig-at-boot", "mig"};
+static struct stat current_stat, overlay_stat[2];
 
 /* Calls counted for "after" and "times" of a fault: by the fault's place in the list, since the last re-reading. */
 #define MAX_FAULTS 256
@@ -65,6 +67,17 @@ static const char *scenario_path(void)
     return access(places[0], R_OK) == 0 ? places[0] : places[1];
 }
 
+void scenario_beside(const char *name, char *out, size_t size)
+{
+    const char *scenario = getenv("NVML_SIMULATOR_SCENARIO");
+    bool kept = strcmp(name, "mig-at-boot") == 0;
+    if (scenario != NULL && *scenario != '\0') {
+        snprintf(out, size, "%s.%s", scenario, name);
+    } else {
+        snprintf(out, size, "%s%s%s", SIMULATOR_DIRECTORY, kept ? "/" : "/run/", name);
+    }
+}
+
 static char *read_file(const char *path, struct stat *status)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -101,6 +114,51 @@ static bool same_file(const struct stat *a, const struct stat *b)
         && a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
+/* {UUID: {"current", "pending", "instances"}} takes the place of what the scenario says of MIG: the first of a name
+ * counts. */
+static void lay_over(struct json *scenario, const char *name, struct stat *status)
+{
+    char path[PATH_MAX], problem[200];
+    scenario_beside(name, path, sizeof(path));
+    memset(status, 0, sizeof(*status));
+    char *text = read_file(path, status);
+    struct json *over = text != NULL ? json_parse(text, problem, sizeof(problem)) : NULL;
+    free(text);
+    const struct json *devices = json_get(scenario, "devices");
+    for (int place = 0; over != NULL && devices != NULL && place < devices->count; place++) {
+        const struct json *device = json_at(devices, place);
+        struct json *mig = (struct json *)json_get(device, "mig");
+        struct json *own = (struct json *)json_get(over, json_text(device, "uuid", "?"));
+        if (mig != NULL && own != NULL && own->first != NULL) {
+            struct json *last = own->first;
+            while (last->next != NULL) {
+                last = last->next;
+            }
+            last->next = mig->first;
+            mig->first = own->first;
+            mig->count += own->count;
+            own->first = NULL;
+        }
+    }
+    json_free(over);
+}
+
+static bool overlays_unchanged(void)
+{
+    for (size_t i = 0; i < sizeof(overlays) / sizeof(overlays[0]); i++) {
+        char path[PATH_MAX];
+        struct stat status = {0};
+        scenario_beside(overlays[i], path, sizeof(path));
+        if (stat(path, &status) != 0) {
+            memset(&status, 0, sizeof(status));
+        }
+        if (!same_file(&status, &overlay_stat[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 const struct json *scenario_current(void)
 {
     const char *path = scenario_path();
@@ -111,7 +169,8 @@ const struct json *scenario_current(void)
         }
         return current;
     }
-    if (current != NULL && same_file(&status, &current_stat)) {
+    bool same = current != NULL && same_file(&status, &current_stat);
+    if (same && overlays_unchanged()) {
         return current;
     }
     char *text = read_file(path, &status);
@@ -126,11 +185,40 @@ const struct json *scenario_current(void)
         fprintf(stderr, "simulator: %s: %s\n", path, problem);
         return current;
     }
+    for (size_t i = 0; i < sizeof(overlays) / sizeof(overlays[0]); i++) {
+        lay_over(fresh, overlays[i], &overlay_stat[i]);
+    }
     json_free(current);
     current = fresh;
     current_stat = status;
-    memset(fault_calls, 0, sizeof(fault_calls));
+    if (!same) {
+        memset(fault_calls, 0, sizeof(fault_calls));
+    }
     return current;
+}
+
+const struct json *scenario_compute(
+    const struct json *device, const char *uuid, long long serial, const struct json **instance)
+{
+    const struct json *instances = json_true(device, "mig.current") ? json_get(device, "mig.instances") : NULL;
+    for (int i = 0; instances != NULL && i < instances->count; i++) {
+        const struct json *owner = json_at(instances, i), *all = json_get(owner, "compute");
+        for (int j = 0; all != NULL && j < all->count; j++) {
+            const struct json *one = json_at(all, j);
+            if (uuid != NULL ? strcmp(json_text(one, "uuid", ""), uuid) == 0
+                             : serial < 0 || json_integer(one, "serial", -1) == serial) {
+                *instance = owner;
+                return one;
+            }
+        }
+    }
+    return NULL;
+}
+
+void scenario_capability(int minor, int gpu_instance, int compute_instance, char *out, size_t size)
+{
+    int number = 3 + 135 * minor + 9 * gpu_instance + (compute_instance < 0 ? 0 : 1 + compute_instance);
+    snprintf(out, size, "/dev/nvidia-caps/nvidia-cap%d", number);
 }
 
 bool scenario_alone(const struct json *scenario)

@@ -16,6 +16,17 @@ const struct json *scenario_current(void);
 void scenario_lock(void);
 void scenario_unlock(void);
 
+/* The path of a file that belongs to the scenario: beside that of a unit test, in a machine in the tmpfs that a reboot
+ * empties. Only "mig-at-boot" outlives a reboot: what the next one finds. */
+void scenario_beside(const char *name, char *out, size_t size);
+
+/* The compute instance of a GPU with this UUID, else with this serial number, else the first, and in `instance` the GPU
+ * instance that it is in; NULL where there is none. */
+const struct json *scenario_compute(
+    const struct json *device, const char *uuid, long long serial, const struct json **instance);
+/* The node without which an instance cannot be opened; compute_instance -1 for that of the GPU instance. */
+void scenario_capability(int minor, int gpu_instance, int compute_instance, char *out, size_t size);
+
 /* Whether the scenario stands alone ("kernel": "assume-loaded") or the simulated kernel decides what is loaded. */
 bool scenario_alone(const struct json *scenario);
 

@@ -189,7 +189,7 @@ static struct object *destroyed; /* handles that were given out, so that each di
 /* The GPUs as CUDA numbers them, fixed by cuInit as in the real library. */
 static struct {
     char uuid[96];
-    int instance; /* of MIG, 0 for the whole GPU */
+    int instance; /* of MIG: the serial number of the compute instance, 0 for the whole GPU */
     size_t allocated;
     double clock; /* seconds that it has worked */
     struct object *primary;
@@ -321,15 +321,10 @@ static int place_of(const struct json *scenario, const struct json *gpu)
     return -1;
 }
 
-static const struct json *instance_of(const struct json *gpu, int id)
+static const struct json *instance_of(const struct json *gpu, int serial)
 {
-    const struct json *instances = json_get(gpu, "mig.instances");
-    for (int i = 0; instances != NULL && i < instances->count; i++) {
-        if (json_integer(json_at(instances, i), "id", 0) == id) {
-            return json_at(instances, i);
-        }
-    }
-    return NULL;
+    const struct json *instance = NULL;
+    return serial != 0 && scenario_compute(gpu, NULL, serial, &instance) != NULL ? instance : NULL;
 }
 
 /* As CUDA's documentation says of each error. */
@@ -434,6 +429,21 @@ static double speed_of(const struct json *gpu)
     return json_number(gpu, "cores", 1) * json_number(gpu, "clocks.sm.max", 1);
 }
 
+/* A process needs the nodes of both capabilities of an instance; it holds them from then on. */
+static bool may_open(
+    const struct json *scenario, const struct json *gpu, const struct json *instance, const struct json *compute)
+{
+    for (int i = 0; i < 2 && !scenario_alone(scenario); i++) {
+        char path[64];
+        scenario_capability((int)json_integer(gpu, "minor", 0), (int)json_integer(instance, "id", 0),
+            i == 0 ? -1 : (int)json_integer(compute, "id", 0), path, sizeof(path));
+        if (scenario_open_node(path) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* All GPUs in CUDA's order: by speed, or by PCI address if CUDA_DEVICE_ORDER says so. Of GPUs that MIG has cut, one
  * instance at most is seen, and only where there is no whole GPU. */
 static void enumerate(const struct json *scenario)
@@ -448,7 +458,8 @@ static void enumerate(const struct json *scenario)
             continue;
         }
         if (json_true(gpu, "mig.current")) {
-            cut = cut == NULL && json_length(gpu, "mig.instances") > 0 ? gpu : cut;
+            const struct json *instance;
+            cut = cut == NULL && scenario_compute(gpu, NULL, -1, &instance) != NULL ? gpu : cut;
             continue;
         }
         int at = count++;
@@ -468,22 +479,23 @@ static void enumerate(const struct json *scenario)
         add_gpu(ordered[i], 0);
     }
     if (count == 0 && cut != NULL) {
-        add_gpu(cut, (int)json_integer(json_at(json_get(cut, "mig.instances"), 0), "id", 0));
+        const struct json *instance;
+        const struct json *compute = scenario_compute(cut, NULL, -1, &instance);
+        if (may_open(scenario, cut, instance, compute)) {
+            add_gpu(cut, (int)json_integer(compute, "serial", 0));
+        }
     }
 }
 
 /* Finds the MIG instance of a UUID among the usable GPUs; 0 when there is none. */
 static int find_mig(const struct json *scenario, const char *uuid, const struct json **gpu)
 {
-    const struct json *devices = json_get(scenario, "devices");
+    const struct json *devices = json_get(scenario, "devices"), *instance;
     for (int place = 0; devices != NULL && place < devices->count; place++) {
-        const struct json *instances = json_get(json_at(devices, place), "mig.instances");
-        for (int i = 0; instances != NULL && i < instances->count; i++) {
-            if (strcmp(json_text(json_at(instances, i), "uuid", ""), uuid) == 0
-                && usable(scenario, json_at(devices, place))) {
-                *gpu = json_at(devices, place);
-                return (int)json_integer(json_at(instances, i), "id", 0);
-            }
+        *gpu = json_at(devices, place);
+        const struct json *compute = scenario_compute(*gpu, uuid, -1, &instance);
+        if (compute != NULL && usable(scenario, *gpu) && may_open(scenario, *gpu, instance, compute)) {
+            return (int)json_integer(compute, "serial", 0);
         }
     }
     return 0;
@@ -670,9 +682,9 @@ EXPORT CUresult cuDeviceGetName(char *out, int size, CUdevice device)
         raise(SIGSEGV); /* as the real library does, measured on an H200 with driver 580.159.04 */
         return leave(INVALID_VALUE);
     }
-    const struct json *instance = instance_of(call.gpu, gpus[device].instance);
-    snprintf(out, (size_t)size, "%s%s%s", json_text(call.gpu, "name", ""), instance != NULL ? " MIG " : "",
-        json_text(instance, "name", ""));
+    const struct json *instance, *compute = scenario_compute(call.gpu, NULL, gpus[device].instance, &instance);
+    snprintf(out, (size_t)size, "%s%s%s", json_text(call.gpu, "name", ""), compute != NULL ? " MIG " : "",
+        json_text(compute, "name", ""));
     return leave(SUCCESS);
 }
 
@@ -701,8 +713,8 @@ EXPORT CUresult cuDeviceGetUuid_v2(unsigned char *out, CUdevice device)
 {
     ENTER_DEVICE(device)
     REQUIRE(out != NULL, INVALID_VALUE)
-    const struct json *instance = instance_of(call.gpu, gpus[device].instance);
-    return give_uuid(instance != NULL ? json_text(instance, "uuid", "") : gpus[device].uuid, out);
+    const struct json *instance, *compute = scenario_compute(call.gpu, NULL, gpus[device].instance, &instance);
+    return give_uuid(compute != NULL ? json_text(compute, "uuid", "") : gpus[device].uuid, out);
 }
 
 EXPORT CUresult cuDeviceGetPCIBusId(char *out, int size, CUdevice device)

@@ -10,6 +10,7 @@ file's version. What the scenario file says of the GPUs decides whether the modu
     kernel.py boot          lay the views over /proc and /sys; load what a booting machine would load
     kernel.py show          show the GPUs of a changed scenario and write its new lines of the log; loaded modules stay
     kernel.py log           hold the pipe open that the log is, until stopped
+    kernel.py reset ADDRESS what `nvidia-smi --gpu-reset` brings about: a GPU in use is refused
     kernel.py libraries     put the stand-ins in the place of NVIDIA's libraries that are installed, and take them
                             away where the package is gone
     kernel.py modules-load  systemd-modules-load for our modules
@@ -102,7 +103,28 @@ def read_scenario() -> dict[str, Any]:
     document = json.loads(SCENARIO.read_text(encoding="utf-8"))
     if not isinstance(document, dict):
         raise SystemExit(f"{SCENARIO}: not an object")
+    # What NVML has set of MIG lies beside it: what a boot finds, and what was changed since.
+    for path in (HOME / "mig-at-boot", RUN / "mig"):
+        over = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for gpu in document.get("devices", []):
+            if gpu.get("mig"):
+                gpu["mig"].update(over.get(gpu["uuid"], {}))
     return document
+
+
+def forget_instances(address: str) -> None:
+    """A GPU that is reset loses its instances, and the mode that was pending is its mode."""
+    states = {}
+    for gpu in read_scenario()["devices"]:
+        mig = gpu.get("mig")
+        if mig:
+            keys = ("current", "pending", "serials", "instances")
+            states[gpu["uuid"]] = {key: mig[key] for key in keys if key in mig}
+            if gpu["pci"]["address"] == address:
+                states[gpu["uuid"]].update(current=mig["pending"], instances=[])
+    fresh = RUN / "mig.reset"
+    fresh.write_text(json.dumps(states), encoding="utf-8")
+    fresh.replace(RUN / "mig")
 
 
 def gpus(scenario: dict[str, Any]) -> list[dict[str, Any]]:
@@ -248,10 +270,14 @@ def users_of_devices(name: str) -> list[str]:
         "nvidia_uvm": r"/dev/nvidia-uvm(-tools)?$",
         "nvidia_modeset": r"/dev/nvidia-modeset$",
     }
+    return users_of(patterns[name]) if name in patterns else []
+
+
+def users_of(pattern: str) -> list[str]:
     processes = set()
-    for link in glob.glob("/proc/[0-9]*/fd/*") if name in patterns else ():
+    for link in glob.glob("/proc/[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
-            if re.match(patterns[name], os.readlink(link)):
+            if re.match(pattern, os.readlink(link)):
                 processes.add(link.split("/")[2])
     return sorted(processes)
 
@@ -309,6 +335,9 @@ def unload(name: str) -> None:
         raise Refused(f"ERROR: Module {name} is in use")
     del modules[name]
     keep(now)
+    if name == "nvidia":
+        # With the driver goes what it knows of MIG.
+        (RUN / "mig").unlink(missing_ok=True)
     show()
 
 
@@ -463,8 +492,9 @@ def _show_capabilities(directory: Path, taken: list[dict[str, Any]], version: li
         for instance in mig["instances"] if mig.get("current") else ():
             base = 3 + 135 * gpu["minor"] + 9 * instance["id"]
             where = directory / f"gpu{gpu['minor']}" / "mig" / f"gi{instance['id']}"
-            capability(where / "access", base)
-            capability(where / "ci0" / "access", base + 1)
+            capability(where / "access", base, 0o444)
+            for compute in instance["compute"]:
+                capability(where / f"ci{compute['id']}" / "access", base + 1 + compute["id"], 0o444)
 
 
 def _show_bus(modules: dict[str, Any], scenario: dict[str, Any]) -> None:
@@ -563,6 +593,22 @@ def log() -> None:
     with open(os.open(LOG, os.O_RDWR | os.O_CLOEXEC), "rb"):
         _log(read_scenario())
         signal.pause()
+
+
+def reset(address: str) -> int:
+    """As `nvidia-smi --gpu-reset -i ADDRESS`, but for siblings on one board, which a real reset may take along."""
+    gpu = next((one for one in gpus(read_scenario()) if one["pci"]["address"] == address), None)
+    if gpu is None:
+        print(f"reset: there is no GPU at {address}", file=sys.stderr)
+        return 2
+    users = [*users_of(rf"/dev/nvidia{gpu['minor']}$"), *(str(one["pid"]) for one in gpu["processes"])]
+    if users:
+        print(f"GPU {address} is in use by processes {', '.join(users)}; it is not reset", file=sys.stderr)
+        return 1
+    with locked():
+        forget_instances(address)
+        show()
+    return 0
 
 
 def changed() -> None:
@@ -862,6 +908,8 @@ def main(words: list[str]) -> int:
         if not STATE.exists():
             pass_on(name, arguments)
         return commands[name](arguments)
+    if name == "reset" and len(arguments) == 1:
+        return reset(arguments[0])
     if name not in actions or arguments:
         print(__doc__, file=sys.stderr)
         return 2

@@ -18,19 +18,20 @@
 #include <unistd.h>
 
 #include "../common/scenario.h"
+#include "mig.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* A handle is the address of a slot. A slot belongs to a UUID for as long as the process lives, so that a handle stays
  * with its GPU when another GPU vanishes from a scenario. */
-enum slot_kind { SLOT_FREE, SLOT_GPU, SLOT_MIG, SLOT_GPU_INSTANCE };
+enum slot_kind { SLOT_FREE, SLOT_GPU, SLOT_MIG, SLOT_GPU_INSTANCE, SLOT_COMPUTE_INSTANCE };
 struct slot {
     enum slot_kind kind;
     char uuid[96]; /* of the GPU */
-    int instance; /* of MIG: the id of the GPU instance */
+    int instance; /* of MIG: the serial number of the GPU or compute instance */
 };
-static struct slot slots[512];
+static struct slot slots[8192];
 
 struct registration {
     char uuid[96];
@@ -54,7 +55,7 @@ struct call {
     const char *name;
     const struct json *scenario;
     const struct json *device; /* of the handle, for a MIG handle its parent's */
-    const struct json *instance; /* of a MIG handle */
+    const struct json *instance, *compute; /* of a MIG handle: its GPU instance and its compute instance */
     int index; /* the device's place in the scenario */
     struct fault fault;
     struct { void *at; size_t size; } out[6];
@@ -131,12 +132,13 @@ static bool is_slot(const struct slot *slot)
         && ((const char *)slot - (const char *)slots) % sizeof(*slot) == 0 && slot->kind != SLOT_FREE;
 }
 
-static const struct json *find_instance(const struct json *device, int id)
+/* By its id, or by another number that it has. */
+static const struct json *find_instance(const struct json *device, const char *key, int value)
 {
     const struct json *instances = json_integer(device, "mig.current", 0) ? json_get(device, "mig.instances") : NULL;
     for (int i = 0; instances != NULL && i < instances->count; i++) {
         const struct json *instance = json_at(instances, i);
-        if (json_integer(instance, "id", -1) == id) {
+        if (json_integer(instance, key, -1) == value) {
             return instance;
         }
     }
@@ -192,7 +194,7 @@ static nvmlReturn_t no_handle(struct call *call, const struct slot *handle)
 static nvmlReturn_t enter_device(struct call *call, const char *name, int since, nvmlDevice_t handle, bool mig)
 {
     int place = -1;
-    bool valid = is_slot(handle) && handle->kind != SLOT_GPU_INSTANCE;
+    bool valid = is_slot(handle) && (handle->kind == SLOT_GPU || handle->kind == SLOT_MIG);
     if (valid) {
         scenario_lock();
         const struct json *scenario = scenario_current();
@@ -215,11 +217,11 @@ static nvmlReturn_t enter_device(struct call *call, const char *name, int since,
         return leave(call, NVML_RESET_REQUIRED);
     }
     if (handle->kind == SLOT_MIG) {
-        call->instance = find_instance(call->device, handle->instance);
+        call->compute = scenario_compute(call->device, NULL, handle->instance, &call->instance);
         if (!mig) {
             return leave(call, NVML_NOT_SUPPORTED);
         }
-        if (call->instance == NULL) {
+        if (call->compute == NULL) {
             return leave(call, NVML_INVALID_ARGUMENT);
         }
     }
@@ -246,22 +248,12 @@ static nvmlReturn_t enter_device(struct call *call, const char *name, int since,
 
 /* What NVML has set: lines of "UUID KEY VALUE" in a file that every process reads, beside the scenario of a unit test,
  * in a machine on the tmpfs that a reboot empties. */
-static void settings_path(char *out, size_t size)
-{
-    const char *scenario = getenv("NVML_SIMULATOR_SCENARIO");
-    if (scenario != NULL && *scenario != '\0') {
-        snprintf(out, size, "%s.settings", scenario);
-    } else {
-        snprintf(out, size, "%s", SIMULATOR_DIRECTORY "/run/settings");
-    }
-}
-
 static bool find_setting(const struct json *device, const char *key, unsigned *out)
 {
     char path[PATH_MAX], uuid[96], name[32];
     unsigned value;
     bool found = false;
-    settings_path(path, sizeof(path));
+    scenario_beside("settings", path, sizeof(path));
     FILE *file = fopen(path, "re");
     while (file != NULL && fscanf(file, "%95s %31s %u", uuid, name, &value) == 3) {
         if (strcmp(uuid, json_text(device, "uuid", "")) == 0 && strcmp(name, key) == 0) {
@@ -279,7 +271,7 @@ static bool find_setting(const struct json *device, const char *key, unsigned *o
 static nvmlReturn_t keep_setting(const struct json *device, const char *key, unsigned value)
 {
     char path[PATH_MAX], line[192];
-    settings_path(path, sizeof(path));
+    scenario_beside("settings", path, sizeof(path));
     int length = snprintf(line, sizeof(line), "%s %s %u\n", json_text(device, "uuid", ""), key, value);
     int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     bool written = file >= 0 && write(file, line, (size_t)length) == length;
@@ -287,6 +279,16 @@ static nvmlReturn_t keep_setting(const struct json *device, const char *key, uns
         close(file);
     }
     return written ? NVML_SUCCESS : NVML_UNKNOWN;
+}
+
+/* What changes a GPU. Assumed, from the words of NVML's documentation: bad arguments are refused first, then who is
+ * not root, then what the GPU does not have. */
+static nvmlReturn_t may_set(const struct json *device, const char *path)
+{
+    if (geteuid() != 0) {
+        return NVML_NO_PERMISSION;
+    }
+    return json_get(device, path) != NULL ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
 }
 
 /* A counter and what it has grown by since boot: "replays": 3, "replays_per_minute": 60. Every process sees the same.
@@ -665,13 +667,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *ou
     REQUIRE(uuid != NULL && out != NULL, NVML_INVALID_ARGUMENT)
     for (int place = 0; strncmp(uuid, "MIG-", 4) == 0 && place < device_count(call.scenario); place++) {
         const struct json *device = json_at(json_get(call.scenario, "devices"), place);
-        const struct json *instances = json_get(device, "mig.instances");
-        for (int i = 0; json_integer(device, "mig.current", 0) && instances != NULL && i < instances->count; i++) {
-            if (strcmp(json_text(json_at(instances, i), "uuid", ""), uuid) == 0) {
-                *out = slot_for(SLOT_MIG, json_text(device, "uuid", ""),
-                    (int)json_integer(json_at(instances, i), "id", 0));
-                return leave(&call, NVML_SUCCESS);
-            }
+        const struct json *instance, *compute = scenario_compute(device, uuid, -1, &instance);
+        if (compute != NULL) {
+            *out = slot_for(SLOT_MIG, json_text(device, "uuid", ""), (int)json_integer(compute, "serial", 0));
+            return leave(&call, NVML_SUCCESS);
         }
     }
     return handle_by(&call, "uuid", uuid, out);
@@ -740,15 +739,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned s
     if (call.instance == NULL) {
         return give_text(&call, gpu, out, size);
     }
-    snprintf(name, sizeof(name), "%s MIG %s", gpu, json_text(call.instance, "name", ""));
+    snprintf(name, sizeof(name), "%s MIG %s", gpu, json_text(call.compute, "name", ""));
     return give_text(&call, name, out, size);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *out, unsigned size)
 {
     ENTER_DEVICE(0, device, true)
-    const struct json *owner = call.instance != NULL ? call.instance : call.device;
-    return give_text(&call, json_text(owner, "uuid", NULL), out, size);
+    return give_text(&call, json_text(call.compute != NULL ? call.compute : call.device, "uuid", NULL), out, size);
 }
 
 GET_TEXT(nvmlDeviceGetSerial, 0, "serial")
@@ -1691,7 +1689,9 @@ static nvmlReturn_t give_processes(struct call *call, const char *type, unsigned
             const struct json *process = json_at(processes, i);
             unsigned instance = (unsigned)json_integer(process, "gpu_instance", -1);
             if (strcmp(json_text(process, "type", "C"), type) != 0
-                || (call->instance != NULL && json_integer(call->instance, "id", -1) != (long long)instance)) {
+                || (call->instance != NULL
+                    && (json_integer(call->instance, "id", -1) != (long long)instance
+                        || json_integer(call->compute, "id", -1) != json_integer(process, "compute_instance", 0)))) {
                 continue;
             }
             unsigned pid = (unsigned)json_integer(process, "pid", 0);
@@ -1766,6 +1766,7 @@ EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *o
     return leave(&call, NVML_SUCCESS);
 }
 
+/* Indices are not given out anew while their instances live, so there may be gaps. */
 EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *out)
 {
     ENTER_DEVICE(450, device, false)
@@ -1773,10 +1774,17 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
     REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
     REQUIRE(json_true(call.device, "mig.current"), NVML_NOT_FOUND)
     REQUIRE((long long)index < json_integer(call.device, "mig.max_devices", 0), NVML_INVALID_ARGUMENT)
-    const struct json *instance = json_at(json_get(call.device, "mig.instances"), (int)index);
-    REQUIRE(instance != NULL, NVML_NOT_FOUND)
-    *out = slot_for(SLOT_MIG, json_text(call.device, "uuid", ""), (int)json_integer(instance, "id", 0));
-    return leave(&call, NVML_SUCCESS);
+    struct mig_state state;
+    mig_load(call.device, &state);
+    for (int i = 0; i < state.count; i++) {
+        for (int j = 0; j < state.instances[i].computes; j++) {
+            if (state.instances[i].compute[j].index == (int)index) {
+                *out = slot_for(SLOT_MIG, json_text(call.device, "uuid", ""), state.instances[i].compute[j].serial);
+                return leave(&call, *out != NULL ? NVML_SUCCESS : NVML_MEMORY);
+            }
+        }
+    }
+    return leave(&call, NVML_NOT_FOUND);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t device, nvmlDevice_t *out)
@@ -1797,9 +1805,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned *ou
 EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(450, device, true)
-    REQUIRE(out != NULL && call.instance != NULL, NVML_INVALID_ARGUMENT)
-    *out = 0;
-    return leave(&call, NVML_SUCCESS);
+    REQUIRE(call.instance != NULL, NVML_INVALID_ARGUMENT)
+    return give_unsigned(&call, call.compute, "id", out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *out)
@@ -1808,10 +1815,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAt
     REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     REQUIRE(call.instance != NULL, NVML_NOT_SUPPORTED)
     memset(out, 0, sizeof(*out));
-    out->multiprocessorCount = (unsigned)json_integer(call.instance, "multiprocessors", 0);
+    out->multiprocessorCount = (unsigned)json_integer(call.compute, "multiprocessors", 0);
     out->sharedCopyEngineCount = (unsigned)json_integer(call.instance, "copy_engines", 1);
     out->gpuInstanceSliceCount = (unsigned)json_integer(call.instance, "slices", 1);
-    out->computeInstanceSliceCount = out->gpuInstanceSliceCount;
+    out->computeInstanceSliceCount = (unsigned)json_integer(call.compute, "slices", 1);
     out->memorySizeMB = (nvmlU64)json_integer(call.instance, "memory.total_mib", 0);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1831,29 +1838,256 @@ static const struct json *find_profile(const struct json *device, const char *ke
     return NULL;
 }
 
-static void fill_profile(const struct json *profile, nvmlGpuInstanceProfileInfo_t *out)
+static nvmlReturn_t profile_info(struct call *call, unsigned number, nvmlGpuInstanceProfileInfo_v2_t *out)
 {
+    const struct json *profile = find_profile(call->device, "number", number);
+    if (json_get(call->device, "mig") == NULL) {
+        return NVML_NOT_SUPPORTED;
+    }
+    if (number >= MOST_PROFILES) {
+        return NVML_INVALID_ARGUMENT;
+    }
+    if (profile == NULL) {
+        return NVML_NOT_SUPPORTED;
+    }
+    unsigned version = out->version;
     memset(out, 0, sizeof(*out));
+    out->version = version;
     out->id = (unsigned)json_integer(profile, "id", 0);
     out->sliceCount = (unsigned)json_integer(profile, "slices", 0);
     out->instanceCount = (unsigned)json_integer(profile, "instances", 0);
     out->multiprocessorCount = (unsigned)json_integer(profile, "multiprocessors", 0);
     out->copyEngineCount = (unsigned)json_integer(profile, "copy_engines", 1);
     out->memorySizeMB = (nvmlU64)json_integer(profile, "memory_mib", 0);
+    snprintf(out->name, sizeof(out->name), "MIG %s", json_text(profile, "name", ""));
+    return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(
     nvmlDevice_t device, unsigned number, nvmlGpuInstanceProfileInfo_t *out)
 {
     ENTER_DEVICE(450, device, false)
-    const struct json *profile = find_profile(call.device, "number", number);
+    nvmlGpuInstanceProfileInfo_v2_t info = {0};
     REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
-    REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
-    REQUIRE(number < MOST_PROFILES, NVML_INVALID_ARGUMENT)
-    REQUIRE(profile != NULL, NVML_NOT_SUPPORTED)
-    fill_profile(profile, out);
+    nvmlReturn_t result = profile_info(&call, number, &info);
+    REQUIRE(result == NVML_SUCCESS, result)
+    *out = (nvmlGpuInstanceProfileInfo_t){info.id, 0, info.sliceCount, info.instanceCount, info.multiprocessorCount,
+        info.copyEngineCount, 0, 0, 0, 0, info.memorySizeMB};
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
+}
+
+/* Assumed: since 510, as the versioned memory is. */
+EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(
+    nvmlDevice_t device, unsigned number, nvmlGpuInstanceProfileInfo_v2_t *out)
+{
+    ENTER_DEVICE(510, device, false)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlGpuInstanceProfileInfo_v2_t, 2), NVML_ARGUMENT_VERSION_MISMATCH)
+    nvmlReturn_t result = profile_info(&call, number, out);
+    answers(&call, &out->id, sizeof(*out) - sizeof(out->version));
+    return leave(&call, result);
+}
+
+/* The state of a GPU in MIG mode, and one profile of it. */
+static nvmlReturn_t begin_profile(
+    struct call *call, unsigned id, const struct json **profile, struct mig_state *state)
+{
+    *profile = find_profile(call->device, "id", id);
+    mig_load(call->device, state);
+    if (json_get(call->device, "mig") == NULL || !state->current) {
+        return NVML_NOT_SUPPORTED;
+    }
+    return *profile != NULL ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
+}
+
+static bool is_free(const struct mig_state *state, int start, int size)
+{
+    for (int i = 0; i < state->count; i++) {
+        const struct mig_instance *other = &state->instances[i];
+        if (start < other->start + other->size && other->start < start + size) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where instances of the profile can still be made: how many starts there are in `starts`, the last first. */
+static int free_starts(const struct json *profile, const struct mig_state *state, int starts[16])
+{
+    const struct json *possible = json_get(profile, "starts");
+    int found = 0, there = 0, size = (int)json_integer(profile, "memory_slices", 1);
+    for (int i = 0; i < state->count; i++) {
+        there += state->instances[i].profile == json_integer(profile, "id", -1);
+    }
+    for (int i = possible != NULL ? possible->count - 1 : -1; i >= 0; i--) {
+        int start = (int)json_at(possible, i)->integer;
+        if (there < json_integer(profile, "instances", 0) && is_free(state, start, size)) {
+            starts[found++] = start;
+        }
+    }
+    return found;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(
+    nvmlDevice_t device, unsigned profile_id, nvmlPlacement_t *out, unsigned *count)
+{
+    ENTER_DEVICE(470, device, false)
+    const struct json *profile;
+    struct mig_state state;
+    REQUIRE(count != NULL, NVML_INVALID_ARGUMENT)
+    nvmlReturn_t result = begin_profile(&call, profile_id, &profile, &state);
+    REQUIRE(result == NVML_SUCCESS, result)
+    unsigned have = (unsigned)json_length(profile, "starts"), room = *count;
+    *count = have;
+    REQUIRE(out == NULL || room >= have, NVML_INSUFFICIENT_SIZE)
+    for (unsigned i = 0; out != NULL && i < have; i++) {
+        out[i].start = (unsigned)json_at(json_get(profile, "starts"), (int)i)->integer;
+        out[i].size = (unsigned)json_integer(profile, "memory_slices", 1);
+    }
+    return leave(&call, NVML_SUCCESS);
+}
+
+/* As many instances of this profile alone as still fit. */
+EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned profile_id, unsigned *out)
+{
+    ENTER_DEVICE(450, device, false)
+    const struct json *profile;
+    struct mig_state state;
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    nvmlReturn_t result = begin_profile(&call, profile_id, &profile, &state);
+    REQUIRE(result == NVML_SUCCESS, result)
+    int starts[16];
+    for (*out = 0; free_starts(profile, &state, starts) > 0 && state.count < MOST_INSTANCES; ++*out) {
+        struct mig_instance *next = &state.instances[state.count++];
+        next->profile = (int)profile_id;
+        next->start = starts[0];
+        next->size = (int)json_integer(profile, "memory_slices", 1);
+    }
+    return leave(&call, NVML_SUCCESS);
+}
+
+/* Changes of MIG. As of other changes assumed: bad arguments are refused first, then who is not root, then what the GPU
+ * does not have. What the scenario says is read anew under the lock. */
+static nvmlReturn_t leave_mig(struct call *call, int lock, nvmlReturn_t result)
+{
+    mig_unlock(lock);
+    return leave(call, result);
+}
+
+static int lock_mig(struct call *call)
+{
+    int lock = mig_lock();
+    call->scenario = scenario_current();
+    call->device = json_at(json_get(call->scenario, "devices"), call->index);
+    return lock;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned mode, nvmlReturn_t *activation)
+{
+    ENTER_DEVICE(450, device, false)
+    struct mig_state state;
+    REQUIRE(activation != NULL && mode < 2, NVML_INVALID_ARGUMENT)
+    nvmlReturn_t may = may_set(call.device, "mig");
+    REQUIRE(may == NVML_SUCCESS, may)
+    int lock = lock_mig(&call);
+    mig_load(call.device, &state);
+    state.pending = mode;
+    *activation = NVML_SUCCESS;
+    if (state.current != state.pending) {
+        if (state.count > 0 || mig_clients(call.scenario, call.device, -1, -1) > 0) {
+            *activation = NVML_IN_USE;
+        } else if (json_true(call.device, "mig.needs_reset") && json_true(call.device, "mig.cannot_reset")) {
+            *activation = NVML_RESET_REQUIRED;
+        } else {
+            /* Where it needs a reset, the driver resets the GPU for it. */
+            state.current = state.pending;
+        }
+    }
+    return leave_mig(&call, lock, mig_keep(call.scenario, call.device, &state) ? NVML_SUCCESS : NVML_UNKNOWN);
+}
+
+/* The lowest number that no instance has, beginning with the one that belongs to its place. Assumed: NVIDIA's guide shows
+ * such numbers with gaps, and says nothing about them. */
+static int instance_id(const struct mig_state *state, int start, int size)
+{
+    int wanted = size == 8 ? 0 : size == 4 ? 1 + start / 4 : size == 2 ? 3 + start / 2 : 7 + start;
+    for (int step = 0;; step++) {
+        int id = (wanted + step) % 15;
+        bool taken = false;
+        for (int i = 0; i < state->count; i++) {
+            taken = taken || state->instances[i].id == id;
+        }
+        if (!taken) {
+            return id;
+        }
+    }
+}
+
+static nvmlReturn_t create_instance(
+    struct call *call, unsigned profile_id, const nvmlPlacement_t *wanted, nvmlGpuInstance_t *out)
+{
+    const struct json *profile;
+    struct mig_state state;
+    int starts[16];
+    if (geteuid() != 0) {
+        return leave(call, NVML_NO_PERMISSION);
+    }
+    int lock = lock_mig(call);
+    nvmlReturn_t result = begin_profile(call, profile_id, &profile, &state);
+    if (result != NVML_SUCCESS) {
+        return leave_mig(call, lock, result);
+    }
+    int size = (int)json_integer(profile, "memory_slices", 1), found = free_starts(profile, &state, starts), at = 0;
+    if (wanted != NULL) {
+        const struct json *possible = json_get(profile, "starts");
+        bool legal = false;
+        for (int i = 0; i < json_length(profile, "starts"); i++) {
+            legal = legal || json_at(possible, i)->integer == (long long)wanted->start;
+        }
+        if (!legal || (int)wanted->size != size) {
+            return leave_mig(call, lock, NVML_INVALID_ARGUMENT);
+        }
+        while (at < found && starts[at] != (int)wanted->start) {
+            at++;
+        }
+    }
+    /* One GPU has the media engines for one instance with all of them. */
+    if (at >= found || state.count >= MOST_INSTANCES) {
+        return leave_mig(call, lock, NVML_INSUFFICIENT_RESOURCES);
+    }
+    struct mig_instance fresh = {
+        .id = instance_id(&state, starts[at], size),
+        .serial = state.serials++,
+        .profile = (int)profile_id,
+        .start = starts[at],
+        .size = size,
+        .slices = (int)json_integer(profile, "slices", 1),
+        .multiprocessors = (int)json_integer(profile, "multiprocessors", 0),
+        .total_mib = json_integer(profile, "memory_mib", 0),
+        .used_mib = 12,
+    };
+    snprintf(fresh.name, sizeof(fresh.name), "%s", json_text(profile, "name", ""));
+    state.instances[state.count++] = fresh;
+    const char *uuid = json_text(call->device, "uuid", "");
+    *out = slot_for(SLOT_GPU_INSTANCE, uuid, fresh.serial);
+    bool kept = *out != NULL && mig_keep(call->scenario, call->device, &state);
+    return leave_mig(call, lock, kept ? NVML_SUCCESS : NVML_UNKNOWN);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned profile_id, nvmlGpuInstance_t *out)
+{
+    ENTER_DEVICE(450, device, false)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    return create_instance(&call, profile_id, NULL, out);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(
+    nvmlDevice_t device, unsigned profile_id, const nvmlPlacement_t *placement, nvmlGpuInstance_t *out)
+{
+    ENTER_DEVICE(450, device, false)
+    REQUIRE(out != NULL && placement != NULL, NVML_INVALID_ARGUMENT)
+    return create_instance(&call, profile_id, placement, out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstances(
@@ -1869,7 +2103,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstances(
     for (int i = 0; instances != NULL && i < instances->count; i++) {
         if (json_integer(json_at(instances, i), "profile_id", -1) == profile) {
             out[(*count)++] = slot_for(SLOT_GPU_INSTANCE, json_text(call.device, "uuid", ""),
-                (int)json_integer(json_at(instances, i), "id", 0));
+                (int)json_integer(json_at(instances, i), "serial", 0));
         }
     }
     return leave(&call, NVML_SUCCESS);
@@ -1880,24 +2114,259 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned i
     ENTER_DEVICE(450, device, false)
     REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
-    REQUIRE(find_instance(call.device, (int)id) != NULL, NVML_NOT_FOUND)
-    *out = slot_for(SLOT_GPU_INSTANCE, json_text(call.device, "uuid", ""), (int)id);
+    const struct json *instance = find_instance(call.device, "id", (int)id);
+    REQUIRE(instance != NULL, NVML_NOT_FOUND)
+    *out = slot_for(SLOT_GPU_INSTANCE, json_text(call.device, "uuid", ""), (int)json_integer(instance, "serial", 0));
     return leave(&call, NVML_SUCCESS);
 }
 
+/* What a call with the handle of a GPU or compute instance begins with: `gi` and `ci` are their places in `state`. One
+ * that was destroyed is a bad argument for ever, whatever was made at its place since. With `lock` the call is one that
+ * changes something. */
+static nvmlReturn_t enter_instance(struct call *call, const char *name, struct slot *handle, enum slot_kind kind,
+    int *lock, struct mig_state *state, int *gi, int *ci)
+{
+    nvmlReturn_t result = enter(call, name, 450);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (!is_slot(handle)) {
+        return no_handle(call, handle);
+    }
+    if (handle->kind != kind) {
+        return leave(call, NVML_INVALID_ARGUMENT);
+    }
+    if (lock != NULL && geteuid() != 0) {
+        return leave(call, NVML_NO_PERMISSION);
+    }
+    call->index = place_of_uuid(call->scenario, handle->uuid);
+    if (call->index < 0) {
+        return leave(call, NVML_GPU_IS_LOST);
+    }
+    call->device = json_at(json_get(call->scenario, "devices"), call->index);
+    if (lock != NULL) {
+        *lock = lock_mig(call);
+    }
+    mig_load(call->device, state);
+    for (*gi = 0; state->current && *gi < state->count; ++*gi) {
+        const struct mig_instance *one = &state->instances[*gi];
+        if (kind == SLOT_GPU_INSTANCE && one->serial == handle->instance) {
+            return NVML_SUCCESS;
+        }
+        for (*ci = 0; kind == SLOT_COMPUTE_INSTANCE && *ci < one->computes; ++*ci) {
+            if (one->compute[*ci].serial == handle->instance) {
+                return NVML_SUCCESS;
+            }
+        }
+    }
+    return leave_mig(call, lock != NULL ? *lock : -1, NVML_INVALID_ARGUMENT);
+}
+
+#define ENTER_INSTANCE(handle, kind, lock) \
+    struct call call; \
+    struct mig_state state; \
+    int gi = 0, ci = 0; \
+    nvmlReturn_t begun = enter_instance(&call, __func__, handle, kind, lock, &state, &gi, &ci); \
+    if (begun != NVML_SUCCESS) { \
+        return begun; \
+    } \
+    struct mig_instance *instance = &state.instances[gi];
+
 EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t handle, nvmlGpuInstanceInfo_t *out)
 {
-    ENTER(450)
-    REQUIRE(out != NULL && is_slot(handle) && handle->kind == SLOT_GPU_INSTANCE, NVML_INVALID_ARGUMENT)
-    int place = place_of_uuid(call.scenario, handle->uuid);
-    const struct json *device = json_at(json_get(call.scenario, "devices"), place);
-    const struct json *instance = place >= 0 ? find_instance(device, handle->instance) : NULL;
-    REQUIRE(instance != NULL, NVML_INVALID_ARGUMENT)
+    ENTER_INSTANCE(handle, SLOT_GPU_INSTANCE, NULL)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     out->device = slot_for(SLOT_GPU, handle->uuid, -1);
-    out->id = (unsigned)handle->instance;
-    out->profileId = (unsigned)json_integer(instance, "profile_id", 0);
-    out->placement.start = (unsigned)json_integer(instance, "placement.0", 0);
-    out->placement.size = (unsigned)json_integer(instance, "placement.1", 0);
+    out->id = (unsigned)instance->id;
+    out->profileId = (unsigned)instance->profile;
+    out->placement = (nvmlPlacement_t){(unsigned)instance->start, (unsigned)instance->size};
+    return leave(&call, NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t handle)
+{
+    int lock;
+    ENTER_INSTANCE(handle, SLOT_GPU_INSTANCE, &lock)
+    if (instance->computes > 0 || mig_clients(call.scenario, call.device, instance->id, -1) > 0) {
+        return leave_mig(&call, lock, NVML_IN_USE);
+    }
+    mig_remove(&state, gi);
+    return leave_mig(&call, lock, mig_keep(call.scenario, call.device, &state) ? NVML_SUCCESS : NVML_UNKNOWN);
+}
+
+/* Compute instances: a part of the slices of a GPU instance, or all of them. NVML's list has them by their slices, and
+ * one with the media engines. Source: nvidia-smi mig -lcip in NVIDIA's guide. */
+static const struct { int number, id, slices; bool media; } compute_profiles[] = {
+    {0, 0, 1, false}, {1, 1, 2, false}, {2, 2, 3, false}, {3, 3, 4, false}, {4, 4, 7, false}, {7, 7, 1, true},
+};
+#define MOST_COMPUTE_PROFILES 9
+
+static bool has_compute(const struct mig_instance *instance, size_t i)
+{
+    bool media = strstr(instance->name, "+me") != NULL;
+    if (compute_profiles[i].media || media) {
+        return compute_profiles[i].media == media && compute_profiles[i].slices == instance->slices;
+    }
+    int slices = compute_profiles[i].slices;
+    bool third = slices == 3 && instance->slices == 4;
+    return slices <= instance->slices && !third;
+}
+
+static int compute_multiprocessors(const struct mig_instance *instance, int slices)
+{
+    return instance->multiprocessors * slices / instance->slices;
+}
+
+static nvmlReturn_t compute_info(
+    const struct mig_instance *instance, unsigned number, unsigned engine, nvmlComputeInstanceProfileInfo_t *out)
+{
+    if (number >= MOST_COMPUTE_PROFILES || engine > 0) {
+        return NVML_INVALID_ARGUMENT;
+    }
+    for (size_t i = 0; i < COUNT(compute_profiles); i++) {
+        if (compute_profiles[i].number == (int)number && has_compute(instance, i)) {
+            int slices = compute_profiles[i].slices;
+            *out = (nvmlComputeInstanceProfileInfo_t){.id = (unsigned)compute_profiles[i].id,
+                .sliceCount = (unsigned)slices,
+                .instanceCount = (unsigned)(instance->slices / slices),
+                .multiprocessorCount = (unsigned)compute_multiprocessors(instance, slices),
+                .sharedCopyEngineCount = 1};
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_NOT_SUPPORTED;
+}
+
+static void compute_name(const struct mig_instance *instance, int slices, char *out, size_t size)
+{
+    if (slices == instance->slices) {
+        snprintf(out, size, "%s", instance->name);
+    } else {
+        snprintf(out, size, "%dc.%s", slices, instance->name);
+    }
+}
+
+EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(
+    nvmlGpuInstance_t handle, unsigned number, unsigned engine, nvmlComputeInstanceProfileInfo_t *out)
+{
+    ENTER_INSTANCE(handle, SLOT_GPU_INSTANCE, NULL)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    return leave(&call, compute_info(instance, number, engine, out));
+}
+
+EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(
+    nvmlGpuInstance_t handle, unsigned number, unsigned engine, nvmlComputeInstanceProfileInfo_v2_t *out)
+{
+    ENTER_INSTANCE(handle, SLOT_GPU_INSTANCE, NULL)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlComputeInstanceProfileInfo_v2_t, 2), NVML_ARGUMENT_VERSION_MISMATCH)
+    nvmlReturn_t result = compute_info(instance, number, engine, &out->info);
+    if (result == NVML_SUCCESS) {
+        char name[64];
+        compute_name(instance, (int)out->info.sliceCount, name, sizeof(name));
+        snprintf(out->name, sizeof(out->name), "MIG %s", name);
+    }
+    return leave(&call, result);
+}
+
+EXPORT nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(
+    nvmlGpuInstance_t handle, unsigned profile_id, nvmlComputeInstance_t *out)
+{
+    int lock;
+    ENTER_INSTANCE(handle, SLOT_GPU_INSTANCE, &lock)
+    int slices = -1;
+    for (size_t i = 0; i < COUNT(compute_profiles); i++) {
+        if (compute_profiles[i].id == (int)profile_id) {
+            slices = has_compute(instance, i) ? compute_profiles[i].slices : 0;
+        }
+    }
+    if (out == NULL || slices <= 0) {
+        return leave_mig(&call, lock, slices == 0 && out != NULL ? NVML_NOT_SUPPORTED : NVML_INVALID_ARGUMENT);
+    }
+    unsigned taken = 0, ids = 0, indexes = 0;
+    for (int i = 0; i < state.count; i++) {
+        for (int j = 0; j < state.instances[i].computes; j++) {
+            const struct mig_compute *one = &state.instances[i].compute[j];
+            indexes |= 1u << one->index;
+            if (i == gi) {
+                taken |= ((1u << one->slices) - 1) << one->start;
+                ids |= 1u << one->id;
+            }
+        }
+    }
+    int start = 0;
+    while (start + slices <= instance->slices && (taken & ((1u << slices) - 1) << start) != 0) {
+        start++;
+    }
+    if (start + slices > instance->slices) {
+        return leave_mig(&call, lock, NVML_INSUFFICIENT_RESOURCES);
+    }
+    struct mig_compute fresh = {.id = __builtin_ctz(~ids),
+        .serial = state.serials++,
+        .index = __builtin_ctz(~indexes),
+        .profile = (int)profile_id,
+        .start = start,
+        .slices = slices,
+        .multiprocessors = compute_multiprocessors(instance, slices)};
+    mig_uuid(fresh.uuid, sizeof(fresh.uuid));
+    compute_name(instance, slices, fresh.name, sizeof(fresh.name));
+    instance->compute[instance->computes++] = fresh;
+    *out = slot_for(SLOT_COMPUTE_INSTANCE, handle->uuid, fresh.serial);
+    bool kept = *out != NULL && mig_keep(call.scenario, call.device, &state);
+    return leave_mig(&call, lock, kept ? NVML_SUCCESS : NVML_UNKNOWN);
+}
+
+EXPORT nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t handle)
+{
+    int lock;
+    ENTER_INSTANCE(handle, SLOT_COMPUTE_INSTANCE, &lock)
+    if (mig_clients(call.scenario, call.device, instance->id, instance->compute[ci].id) > 0) {
+        return leave_mig(&call, lock, NVML_IN_USE);
+    }
+    instance->computes--;
+    memmove(&instance->compute[ci], &instance->compute[ci + 1],
+        (size_t)(instance->computes - ci) * sizeof(instance->compute[0]));
+    return leave_mig(&call, lock, mig_keep(call.scenario, call.device, &state) ? NVML_SUCCESS : NVML_UNKNOWN);
+}
+
+EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstances(
+    nvmlGpuInstance_t handle, unsigned profile_id, nvmlComputeInstance_t *out, unsigned *count)
+{
+    ENTER_INSTANCE(handle, SLOT_GPU_INSTANCE, NULL)
+    REQUIRE(out != NULL && count != NULL, NVML_INVALID_ARGUMENT)
+    *count = 0;
+    for (int i = 0; i < instance->computes; i++) {
+        if (instance->compute[i].profile == (int)profile_id) {
+            out[(*count)++] = slot_for(SLOT_COMPUTE_INSTANCE, handle->uuid, instance->compute[i].serial);
+        }
+    }
+    return leave(&call, NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(
+    nvmlGpuInstance_t handle, unsigned id, nvmlComputeInstance_t *out)
+{
+    ENTER_INSTANCE(handle, SLOT_GPU_INSTANCE, NULL)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    for (int i = 0; i < instance->computes; i++) {
+        if (instance->compute[i].id == (int)id) {
+            *out = slot_for(SLOT_COMPUTE_INSTANCE, handle->uuid, instance->compute[i].serial);
+            return leave(&call, NVML_SUCCESS);
+        }
+    }
+    return leave(&call, NVML_NOT_FOUND);
+}
+
+EXPORT nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t handle, nvmlComputeInstanceInfo_t *out)
+{
+    ENTER_INSTANCE(handle, SLOT_COMPUTE_INSTANCE, NULL)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    const struct mig_compute *one = &instance->compute[ci];
+    out->device = slot_for(SLOT_GPU, handle->uuid, -1);
+    out->gpuInstance = slot_for(SLOT_GPU_INSTANCE, handle->uuid, instance->serial);
+    out->id = (unsigned)one->id;
+    out->profileId = (unsigned)one->profile;
+    out->placement = (nvmlPlacement_t){(unsigned)one->start, (unsigned)one->slices};
     return leave(&call, NVML_SUCCESS);
 }
 
@@ -2160,15 +2629,7 @@ EXPORT nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *out, u
     return nvmlEventSetWait_v2(set, out, timeout_ms);
 }
 
-/* What changes a GPU. Assumed, from the words of NVML's documentation: bad arguments are refused first, then who is
- * not root, then what the GPU does not have. */
-static nvmlReturn_t may_set(const struct json *device, const char *path)
-{
-    if (geteuid() != 0) {
-        return NVML_NO_PERMISSION;
-    }
-    return json_get(device, path) != NULL ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
-}
+/* What changes a GPU. */
 
 EXPORT nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned mode)
 {

@@ -11,6 +11,7 @@
 typedef int nvmlReturn_t;
 typedef struct slot *nvmlDevice_t;
 typedef struct slot *nvmlGpuInstance_t;
+typedef struct slot *nvmlComputeInstance_t;
 typedef struct event_set *nvmlEventSet_t;
 typedef unsigned long long nvmlU64;
 
@@ -29,7 +30,9 @@ enum {
     NVML_GPU_IS_LOST = 15,
     NVML_RESET_REQUIRED = 16,
     NVML_LIB_RM_VERSION_MISMATCH = 18,
+    NVML_IN_USE = 19,
     NVML_MEMORY = 20,
+    NVML_INSUFFICIENT_RESOURCES = 23,
     NVML_ARGUMENT_VERSION_MISMATCH = 25,
     NVML_DEPRECATED = 26,
     NVML_UNKNOWN = 999,
@@ -109,6 +112,27 @@ typedef struct {
         encoderCount, jpegCount, ofaCount;
     nvmlU64 memorySizeMB;
 } nvmlGpuInstanceProfileInfo_t;
+typedef struct {
+    unsigned version, id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount,
+        encoderCount, jpegCount, ofaCount;
+    nvmlU64 memorySizeMB;
+    char name[96];
+} nvmlGpuInstanceProfileInfo_v2_t;
+typedef struct {
+    nvmlDevice_t device;
+    nvmlGpuInstance_t gpuInstance;
+    unsigned id, profileId;
+    nvmlPlacement_t placement;
+} nvmlComputeInstanceInfo_t;
+typedef struct {
+    unsigned id, sliceCount, instanceCount, multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount,
+        sharedEncoderCount, sharedJpegCount, sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+typedef struct {
+    unsigned version;
+    nvmlComputeInstanceProfileInfo_t info;
+    char name[96];
+} nvmlComputeInstanceProfileInfo_v2_t;
 typedef struct {
     unsigned multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount,
         sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;

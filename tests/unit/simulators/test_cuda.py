@@ -370,7 +370,7 @@ def test_of_cut_gpus_one_instance_is_seen(built, tmp_path, scenario, monkeypatch
     fresh = Cuda(load_copy(built / "libcuda.so.1", tmp_path, "libcuda.one"))
     assert fresh("cuInit", 0) == 0
     assert names(fresh) == ["NVIDIA A100-SXM4-40GB MIG 1g.5gb"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen.devices[1]["mig"]["instances"][0]["uuid"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen.devices[1]["mig"]["instances"][0]["compute"][0]["uuid"])
     other = Cuda(load_copy(built / "libcuda.so.1", tmp_path, "libcuda.other"))
     assert other("cuInit", 0) == 0
     assert names(other) == ["NVIDIA A100-SXM4-40GB MIG 3g.20gb"]

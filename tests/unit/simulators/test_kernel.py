@@ -56,6 +56,7 @@ class Machine:
             "modinfo_field": lambda path, field: FIELDS.get(path.name, {}).get(field, ""),
             "pass_on": self.pass_on,
             "users_of_devices": lambda name: self.users.get(name, []),
+            "users_of": lambda pattern: self.users.get(pattern, []),
         }.items():
             monkeypatch.setattr(self.kernel, name, value)
         self.users: dict[str, list[str]] = {}
@@ -358,6 +359,37 @@ def test_switches_and_capabilities_of_a_loaded_driver(machine):
     assert minors["gpu0/mig/gi1/access"] == 12
     assert minors["gpu1/mig/gi2/ci0/access"] == 3 + 135 + 18 + 1
     assert len(set(minors.values())) == len(minors)
+
+
+def capabilities(machine):
+    top = machine.run / "proc-driver/nvidia/capabilities"
+    return sorted(str(path.parent.relative_to(top)) for path in top.rglob("access"))
+
+
+def test_instances_that_nvml_made_are_capabilities_and_are_forgotten(machine, capsys):
+    machine.scenario("a100-sxm4-40gb-x8-mig")
+    machine.build("nvidia-current.ko")
+    machine("modprobe", "nvidia")
+    gpus = json.loads((machine.root / "scenario.json").read_text())["devices"]
+    keys = ("current", "pending", "instances")
+    states = {gpu["uuid"]: {key: gpu["mig"][key] for key in keys} for gpu in gpus}
+    states[gpus[0]["uuid"]]["instances"] = gpus[0]["mig"]["instances"][:1]
+    (machine.run / "mig").write_text(json.dumps(states))
+    machine.kernel.show()
+    assert capabilities(machine)[:3] == ["gpu0/mig/gi1", "gpu0/mig/gi1/ci0", "gpu1/mig/gi1"]
+    machine.users["/dev/nvidia0$"] = ["4242"]
+    assert machine("reset", gpus[0]["pci"]["address"]) == 1
+    assert "in use by processes 4242" in capsys.readouterr().err
+    machine.users.clear()
+    assert machine("reset", gpus[0]["pci"]["address"]) == 0
+    assert capabilities(machine)[0] == "gpu1/mig/gi1"
+    assert machine("reset", "0000:ff:00.0") == 2
+    assert "there is no GPU at 0000:ff:00.0" in capsys.readouterr().err
+    # What the next boot finds is written with every change.
+    (machine.root / "mig-at-boot").write_text(json.dumps({uuid: {"instances": []} for uuid in states}))
+    machine("rmmod", "nvidia")
+    machine("modprobe", "nvidia")
+    assert capabilities(machine) == []
 
 
 def test_a_gpu_that_is_gone_leaves_the_bus(machine):

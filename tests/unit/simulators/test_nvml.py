@@ -487,7 +487,7 @@ def test_mig_instances(pynvml, gpus):
     assert [pynvml.nvmlDeviceGetAttributes(i).multiprocessorCount for i in instances] == [42, 28, 14]
     assert [pynvml.nvmlDeviceGetGpuInstanceId(i) for i in instances] == [1, 2, 3]
     assert pynvml.nvmlDeviceGetMemoryInfo(instances[2]).total == 4864 << 20
-    uuid = chosen.devices[1]["mig"]["instances"][1]["uuid"]
+    uuid = chosen.devices[1]["mig"]["instances"][1]["compute"][0]["uuid"]
     assert pynvml.nvmlDeviceGetUUID(instances[1]) == uuid
     assert pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByUUID(uuid)) == uuid
     parent = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instances[0])

@@ -327,7 +327,7 @@ def test_the_agents_own_metrics_name_the_devices_of_mig_and_their_memory(cut):
     told, gpus = cut
     found = parse(exposition(samples(told)))
     info = [dict(labels) for labels in found["gpu_mig_instance_info"].series]
-    assert {row["mig_uuid"] for row in info} == {one["uuid"] for _gpu, one in of_instances(gpus)}
+    assert {row["mig_uuid"] for row in info} == {one["compute"][0]["uuid"] for _gpu, one in of_instances(gpus)}
     memory = {
         (row["gpu"], row["gpu_instance"], row["profile"], row["state"]): value
         for labels, value in found["gpu_mig_memory_bytes"].series.items()
@@ -338,9 +338,9 @@ def test_the_agents_own_metrics_name_the_devices_of_mig_and_their_memory(cut):
         assert {
             "gpu": gpu,
             "gpu_instance": str(one["id"]),
-            "mig_uuid": one["uuid"],
+            "mig_uuid": one["compute"][0]["uuid"],
             "profile": one["name"],
-        }.items() <= (next(row for row in info if row["mig_uuid"] == one["uuid"]).items())
+        }.items() <= (next(row for row in info if row["mig_uuid"] == one["compute"][0]["uuid"]).items())
     assert len(memory) == 2 * len(of_instances(gpus))
 
 

@@ -35,6 +35,11 @@ def facts(simulated_host):
     def run(name, subset=gpu_facts.SUBSETS, log=(), **changes):
         simulated_host.take(name, **changes)
         for gpu in simulated_host.scenario["devices"]:
+            for one in (gpu["mig"] or {"instances": []})["instances"]:
+                where = f"proc/driver/nvidia/capabilities/gpu{gpu['minor']}/mig/gi{one['id']}"
+                simulated_host.write(f"{where}/access", f"DeviceFileMinor: {100 * one['id']}\n")
+                simulated_host.write(f"{where}/ci0/access", f"DeviceFileMinor: {100 * one['id'] + 1}\n")
+        for gpu in simulated_host.scenario["devices"]:
             # The socket of nvidia-persistenced belongs to a whole machine.
             gpu["persistence"] = 1
         simulated_host.save()
@@ -104,9 +109,27 @@ def test_a100_cut_by_mig(facts):
         ("1g.5gb", True),
     ]
     assert all(row["uuid"].startswith("MIG-") for row in instances)
+    assert [(row["gpu_instance"], row["compute_instance"], row["placement"]) for row in instances] == [
+        (1, 0, [0, 4]),
+        (2, 0, [4, 2]),
+        (3, 0, [6, 1]),
+    ]
+    assert instances[2]["device_nodes"] == ["/dev/nvidia-caps/nvidia-cap300", "/dev/nvidia-caps/nvidia-cap301"]
+    assert "memory_bytes" not in instances[0]
     assert "instances" not in found["devices"][7]["mig"]
     assert [row["kind"] for row in found["pci"]].count("nvswitch") == 6
     assert [row["verdict"] for row in found["health"]["devices"]] == ["ok"] * 8
+
+
+@pytest.mark.parametrize("error", [3, 4, 999])
+def test_an_instance_whose_place_is_not_told_is_a_fact_all_the_same(facts, error):
+    found = facts("a100-sxm4-40gb-x8-mig", faults=[{"call": "nvmlDeviceGetGpuInstanceById", "error": error}])
+    instances = found["devices"][1]["mig"]["instances"]
+    assert [(row["profile"], row["placement"]) for row in instances] == [
+        ("3g.20gb", None),
+        ("2g.10gb", None),
+        ("1g.5gb", None),
+    ]
 
 
 def test_h100_with_its_fabric(facts):

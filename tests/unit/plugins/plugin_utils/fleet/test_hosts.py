@@ -55,6 +55,12 @@ def test_a_mixed_node_is_in_the_groups_of_both():
     assert {"gpu_model_tesla_t4", "gpu_model_a100_sxm4_40gb", "gpu_arch_turing", "gpu_arch_ampere", "mig"} <= set(found)
 
 
+def test_a_host_is_in_the_group_of_each_profile_that_it_has():
+    cut = facts(devices=[{"mig": {"enabled": True, "instances": [{"profile": "1g.5gb"}, {"profile": "1g.5gb+me"}]}}])
+    assert {"mig", "mig_1g_5gb", "mig_1g_5gb_me"} <= set(fleet.groups(cut))
+    assert not any(name.startswith("mig") for name in fleet.groups(facts(T4)))
+
+
 def test_nvlinks_may_be_told_one_by_one():
     told = facts(T4)
     told["devices"][0]["nvlinks"] = [{"link": 0, "active": False}]
@@ -119,6 +125,8 @@ def test_a_verdict_is_found_by_address_where_there_is_no_uuid():
         (facts(health={"devices": {}}), "devices"),
         (facts(devices=[{"slug": {"a": 1}}]), "gpu_model"),
         (facts(devices=[{"mig": "on"}]), "mig"),
+        (facts(devices=[{"mig": {"instances": ["1g.5gb"]}}]), "instances"),
+        (facts(devices=[{"mig": {"instances": [{"profile": {}}]}}]), "mig_"),
     ],
 )
 def test_broken_facts_are_named(broken, said):
