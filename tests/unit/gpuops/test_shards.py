@@ -283,14 +283,14 @@ def test_of_nodes_that_do_not_wait_for_each_other_only_those_that_failed_lack_th
 def test_storage_that_is_refused_before_anything_was_changed_does_not_keep_drivers_from_nodes():
     found = known(stor1="storage", gpu1="")
     found.stage_seconds.clear()
-    tags = "driver,cuda,containers,verify,agent,users,software,homes,registry,monitoring,backup,firewall"
+    tags = "driver,cuda,containers,mig,verify,agent,users,software,homes,registry,monitoring,backup,firewall"
     assert of(*shards.rest(found, "storage", "")) == [(tags, (), ())]
 
 
 def test_a_portal_that_is_refused_before_anything_was_changed_keeps_nothing_else_from_its_host():
     found = known(head="portal")
     found.stage_seconds.clear()
-    tags = "driver,cuda,containers,verify,agent,users,software,storage,homes,scheduler,slurm,registry,kubernetes"
+    tags = "driver,cuda,containers,mig,verify,agent,users,software,storage,homes,scheduler,slurm,registry,kubernetes"
     assert of(*shards.rest(found, "portal", "")) == [(f"{tags},monitoring,backup,firewall", (), ())]
 
 
