@@ -147,7 +147,10 @@ ANSWERS = {
     "up": ("up -i {inventory} --tags preflight", "1 done (nothing changed)"),
     "status": ("status -i {inventory}", "the site is ok"),
     "jobs": ("jobs -i {inventory}", "has no scheduler"),
-    "usage": ("usage -i {inventory} --since 2026-11-01", "has no hosts in the group slurm_controllers"),
+    "usage": (
+        "usage -i {inventory} --since 2026-11-01",
+        "has no hosts in the groups slurm_controllers and kubernetes_control_planes",
+    ),
     "logs": ("logs -i {inventory}", "has no log host"),
     "doctor": ("doctor -i {inventory} node1", "node1"),
     "report": ("report -i {inventory}", "report.html"),

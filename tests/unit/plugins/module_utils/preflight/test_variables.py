@@ -48,14 +48,16 @@ def test_choices_are_those_of_the_role(name):
 
 def test_the_variables_of_all_roles_of_a_node_are_judged():
     """Those that node.yml and the agent's playbook import, and what they share."""
-    playbooks = (ROLES.parent / "playbooks" / name for name in ("node.yml", "parts/verify.yml", "parts/agent.yml"))
+    names = ("node.yml", "parts/mig.yml", "parts/verify.yml", "parts/agent.yml")
+    playbooks = (ROLES.parent / "playbooks" / name for name in names)
     imported = [
-        task["ansible.builtin.import_role"]["name"].removeprefix("baremetal.gpu.")
+        task[way]["name"].removeprefix("baremetal.gpu.")
         for playbook in playbooks
         for play in load(playbook)
         for block in play.get("tasks", [])
         for task in block.get("block", [block])
-        if "ansible.builtin.import_role" in task
+        for way in ("ansible.builtin.import_role", "ansible.builtin.include_role")
+        if way in task and "tasks_from" not in task[way]
     ]
     assert list(gpu_preflight_info.JUDGED_ROLES) == ["converge", *imported]
 

@@ -133,7 +133,7 @@ def test_a_node_that_is_out_of_order_as_a_whole_has_no_usable_gpu(host: Host) ->
         (lambda host: host.write("run/baremetal-gpu/gpu.json", "{"), "not the JSON"),
         (lambda host: host.report(part(0, XID), time=time.time() - 3600), "s old"),
         (lambda host: host.report(part(0, XID), boot_id="another"), "another boot"),
-        (lambda host: host.report(part(0, XID), health={"verdict": "fatal"}), "no report"),
+        (lambda host: host.report(part(0, XID), health={"verdict": "fatal"}), "no readable report"),
     ],
 )
 def test_a_report_that_cannot_be_relied_on_says_nothing_of_a_gpu(host: Host, spoil: Any, why: str) -> None:
