@@ -69,7 +69,7 @@ def pod_of(name: str) -> dict[str, Any]:
     """The pod of a Deployment that runs."""
     pods = json.loads(kubectl(f"get pods --selector=app={name} --output=json"))["items"]
     for pod in pods:
-        if ("Ready", "True") in [(row["type"], row["status"]) for row in pod["status"]["conditions"]]:
+        if ("Ready", "True") in [(row["type"], row["status"]) for row in pod["status"].get("conditions", ())]:
             return dict(pod)
     return {}
 
