@@ -467,7 +467,7 @@ def kubeconfig(
         directory = known.directory / kubeconfigs.DIRECTORY
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = [kubeconfigs.make(row, days, directory, datetime.now()) for row in users.values()]
-    missing = "there is no Kubernetes: give the group kubernetes_control_planes a host"
+    missing = "the site has no Kubernetes: add a host to the group kubernetes_control_planes"
     _run_with("kubeconfig", known, playbooks.USER_KUBECONFIG, {"kubeconfigs": made}, missing)
     for row in made:
         typer.echo(f"{row['user']}: {row['path']}    (valid for {row['hours'] // 24} days, as ~/.kube/config)")

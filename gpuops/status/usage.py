@@ -98,7 +98,7 @@ def days_of(since: str, until: str, now: datetime.datetime) -> list[tuple[str, i
     """
     day, last = datetime.date.fromisoformat(since), min(datetime.date.fromisoformat(until or "9999-12-31"), now.date())
     if day > last:
-        raise ValueError(f"there is no day from {since} to {until or 'today'} that has begun")
+        raise ValueError(f"no day from {since} to {until or 'today'} has begun yet")
     found = []
     while day <= last:
         begin, end = (

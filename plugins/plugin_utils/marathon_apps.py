@@ -31,6 +31,7 @@ LEAST_MEM_MIB = 32
 MODEL = re.compile(r"[A-Za-z0-9_/.-]+", re.ASCII)
 APP_ID = re.compile(r"(/[a-z0-9]([a-z0-9-]*[a-z0-9])?)+", re.ASCII)
 ACCOUNT = re.compile(r"[a-z]([a-z0-9_-]{0,30}[a-z0-9])?", re.ASCII)
+SWEEP_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._:/@-]*", re.ASCII)
 KEY = re.compile(
@@ -62,6 +63,10 @@ class Draft:
         value = self.params[key]
         if not isinstance(value, str) or not pattern.fullmatch(value):
             self.refuse(f"{self.name(key)} is {value!r}", f"give {form}")
+
+    def needs(self, key: str, form: str) -> None:
+        if not str(self.params[key]).strip():
+            self.refuse(f"{self.name(key)} is empty", f"give {form}")
 
     def limits(self) -> None:
         """cpus, mem and gpus: no app goes without."""
@@ -227,8 +232,7 @@ def notebook(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> 
         draft.refuse(f"{draft.name('home')} is {home!r}", "give the path of a directory below /")
     if params["image"]:
         draft.must("image", IMAGE, "the name of an image")
-    if not str(params["program"]).strip():
-        draft.refuse(f"{draft.name('program')} is empty", "give the command that serves the notebook")
+    draft.needs("program", "the command that serves the notebook")
     if not params["ssh_keys"]:
         draft.refuse(f"{draft.name('ssh_keys')} is empty, so no user could log in", "give a public key")
     for number, key in enumerate(params["ssh_keys"]):
@@ -297,10 +301,9 @@ def sweep(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row
         ``gpus``, ``cpus``, ``mem``, ``parallel``, ``env``.
     """
     draft = Draft(params, "sweep")
-    draft.must("name", re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", re.ASCII), "lowercase letters, digits and -")
+    draft.must("name", SWEEP_NAME, "lowercase letters, digits and -")
     draft.limits()
-    if not str(params["command"]).strip():
-        draft.refuse(f"{draft.name('command')} is empty", "give what is run for each point")
+    draft.needs("command", "what is run for each point")
     if params["image"]:
         draft.must("image", IMAGE, "the name of an image")
     if params["model"]:
@@ -308,9 +311,6 @@ def sweep(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row
     if params["parallel"] < 1:
         draft.refuse(f"{draft.name('parallel')} is {params['parallel']}", "give at least 1")
     parameters = parameters_of(draft)
-    for name, value in params["env"].items():
-        if not VARIABLE.fullmatch(str(name)) or name in parameters or not isinstance(value, str):
-            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is not a parameter, and quote text")
     draft.fits(params["model"], agents)
     if draft.problems:
         return draft.done([])
@@ -320,7 +320,7 @@ def sweep(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row
 
 
 def parameters_of(draft: Draft) -> dict[str, list[str]]:
-    """Name -> values as text. Refuses what is no grid."""
+    """Name -> values as text. Refuses what is not a grid, and further variables that are not right beside it."""
     given, found = draft.params["parameters"], {}
     if not given:
         draft.refuse(f"{draft.name('parameters')} is empty", "give each parameter a list of values")
@@ -335,6 +335,9 @@ def parameters_of(draft: Draft) -> dict[str, list[str]]:
         if len(plain) != len(values) or len(set(words)) != len(words):
             draft.refuse(f"{draft.name('parameters')}.{name} is {values!r}", "give numbers or text, each once")
         found[str(name)] = words
+    for name, value in draft.params["env"].items():
+        if not VARIABLE.fullmatch(str(name)) or name in found or not isinstance(value, str):
+            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is not a parameter, and quote text")
     return found
 
 

@@ -125,7 +125,7 @@ def save(path: str, run: Run, root: str = "") -> dict[str, Any]:
 
 
 def make_room(directory: str, source: str) -> None:
-    """Raises Refused where there is no room for a copy of a file."""
+    """Raises Refused where the directory has no room for a copy of a file."""
     needed, free = ROOM, shutil.disk_usage(directory).free
     with suppress(FileNotFoundError):
         needed += os.path.getsize(source)

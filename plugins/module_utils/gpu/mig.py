@@ -322,10 +322,7 @@ def _in_child(source: str | None, work: Any) -> dict[str, Any]:
         error = answer["error"]
         raise Refused(f"NVML cannot be used: {error['text']}", error["remedy"], code="nvml_failed", subject="nvml")
     if answer.get("refused"):
-        wrong = answer["refused"]
-        raise Refused(
-            wrong["cause"], wrong["remedy"], code=wrong["code"], subject=wrong["subject"], evidence=wrong["evidence"]
-        )
+        raise Refused.of(Problem(**answer["refused"]))
     return answer
 
 
@@ -387,9 +384,7 @@ def bring_about(
             gpus = read(lib, root)
             found = mig_layout.plan(gpus, chosen, ours)
         for problem in found.problems:
-            raise Refused(
-                problem.cause, problem.remedy, code=problem.code, subject=problem.subject, evidence=problem.evidence
-            )
+            raise Refused.of(problem)
         carry_out(lib, gpus, found.steps)
         return {}
 

@@ -21,7 +21,7 @@ DIFFERENT = 3
 
 
 def _settings(path: str) -> tuple[list[mig_layout.Rule], list[str]]:
-    """The rules of the file, and the units that may be stopped for a while. Raises Refused and LayoutError."""
+    """The rules of the file, and the units that may be stopped for a while. Raises Refused."""
     remedy = "run `gpuops up --tags mig` for this host, which writes the file"
     try:
         config = bounded_json.parse(host_files.read(path, CONFIG_AT_MOST))
@@ -52,8 +52,6 @@ def main(argv: list[str] | None = None) -> int:
         if action == "apply":
             # What the instances need in /dev; at boot nothing else would make it.
             device_nodes.create(device_nodes.expected_nodes())
-    except mig_layout.LayoutError as wrong:
-        return _complain([wrong.problem])
     except Refused as refused:
         return _complain([refused.problem])
     except (OSError, device_nodes.DriverNotLoaded) as failure:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 PROFILE = re.compile(r"[1-9]g\.[1-9][0-9]{0,3}gb([+-][a-z]{2,3}(\.[a-z]{2,3})?)*\Z")
@@ -142,12 +142,12 @@ class Rule:
         return chosen and (not self.filters or gpu.device_id in self.filters)
 
 
-class LayoutError(Exception):
+class LayoutError(Refused):
     """A layout that cannot be read."""
 
     def __init__(self, cause: str, evidence: Any, remedy: str) -> None:
-        self.problem = Problem("wrong_layout", "gpu_mig_layout", cause, one_line(str(evidence), 100), remedy)
-        super().__init__(str(self.problem))
+        evidence = one_line(str(evidence), 100)
+        super().__init__(cause, remedy, code="wrong_layout", subject="gpu_mig_layout", evidence=evidence)
 
 
 # --- reading a layout -------------------------------------------------------------------------------------------------

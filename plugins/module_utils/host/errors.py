@@ -57,6 +57,10 @@ class Refused(Exception):
         self.problem = Problem(code, subject, cause, evidence, remedy)
         super().__init__(str(self.problem))
 
+    @classmethod
+    def of(cls, problem: Problem) -> Refused:
+        return cls(problem.cause, problem.remedy, code=problem.code, subject=problem.subject, evidence=problem.evidence)
+
 
 class CallFailed(Refused):
     """A call to a daemon that did not do what it was for."""

@@ -13,6 +13,8 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,19 +115,13 @@ class Membership:
         was_begun = self.begun.exists()
         self.begun.parent.mkdir(parents=True, exist_ok=True)
         self.begun.touch()
-        # For root alone, and gone with the command.
-        handle, path = tempfile.mkstemp(suffix=".yaml")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(config)
+        with config_file(config) as path:
             has_data = self.command == "init" and self.snapshot.exists() and self._restore(config, path)
             ignored = [*self.ignored, *(LEFT[self.command] if was_begun or has_data else ())]
             words = ["kubeadm", self.command, f"--config={path}"]
             if ignored:
                 words.append(f"--ignore-preflight-errors={','.join(ignored)}")
             status, _stdout, stderr = self.run(words, None, timeout_s)
-        finally:
-            os.unlink(path)
         if status != 0:
             raise CallFailed(
                 f"kubeadm {self.command} has failed: {reason(stderr)}",
@@ -158,6 +154,18 @@ class Membership:
             str(self.root).rstrip("/"),
         )
         return True
+
+
+@contextmanager
+def config_file(config: str) -> Iterator[str]:
+    """The path of a file with a configuration of kubeadm: for root alone, and gone afterwards."""
+    handle, path = tempfile.mkstemp(suffix=".yaml")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(config)
+        yield path
+    finally:
+        os.unlink(path)
 
 
 def reason(stderr: str) -> str:

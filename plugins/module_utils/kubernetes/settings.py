@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from typing import Callable
 
@@ -19,6 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.container
     call,
     containers,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.membership import config_file
 
 # What was there before, and so whatever an operator has changed in it.
 KEPT = "/var/lib/baremetal-gpu/manifests"
@@ -49,10 +48,5 @@ def record(config: str, run: Run) -> None:
 
 
 def with_config(run: Run, config: str, argv: list[str]) -> str:
-    handle, path = tempfile.mkstemp(suffix=".yaml")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(config)
+    with config_file(config) as path:
         return call(run, [*argv, f"--config={path}"])
-    finally:
-        os.unlink(path)

@@ -28,8 +28,20 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.kubernetes.names imp
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.kubernetes_users import HOME
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.marathon_apps import QUERY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan, built_in
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.slurm_apps import PROGRAMS, SWEEP_NAME, label
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.marathon_apps import IMAGE, VARIABLE, Draft, parameters_of
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.slurm_apps import (
+    COUNTS,
+    PROGRAMS,
+    PYTHON,
+    arguments_of,
+    check_counts,
+    label,
+)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.marathon_apps import (
+    IMAGE,
+    SWEEP_NAME,
+    Draft,
+    parameters_of,
+)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.people.kubernetes import namespace_of
 
 Row = dict[str, Any]
@@ -306,9 +318,7 @@ def smoke(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
 def notebook(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
     """A job that serves a notebook until its time is over. It listens on the pod's own loopback, to which only those
     come who may forward ports in the namespace."""
-    program = str(draft.params["program"]).strip()
-    if not program:
-        draft.refuse(f"{draft.name('program')} is empty", "give the command that serves the notebook")
+    draft.needs("program", "the command that serves the notebook")
     site.fits(draft, draft.params["product"])
     return [
         _job(
@@ -316,7 +326,7 @@ def notebook(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
             params,
             site,
             "notebook",
-            f'cd "$HOME" || exit 1\nexec {program}\n',
+            f'cd "$HOME" || exit 1\nexec {str(draft.params["program"]).strip()}\n',
             files={},
             product=draft.params["product"],
             spec={"backoffLimit": FEW_ATTEMPTS},
@@ -330,12 +340,8 @@ def sweep(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
     """An Indexed Job with an index for each point of the grid."""
     given = draft.params
     draft.must("name", SWEEP_NAME, "lowercase letters, digits and -")
-    if not str(given["command"]).strip():
-        draft.refuse(f"{draft.name('command')} is empty", "give what is run for each point")
+    draft.needs("command", "what is run for each point")
     parameters = parameters_of(draft)
-    for name, value in given["env"].items():
-        if not VARIABLE.fullmatch(str(name)) or name in parameters or not isinstance(value, str):
-            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is not a parameter, and quote text")
     site.fits(draft, given["product"])
     if draft.problems:
         return []
@@ -381,29 +387,14 @@ def training(draft: Draft, params: Mapping[str, Any], site: _Site) -> list[Row]:
     """An Indexed Job with a pod for each node and a process for each GPU, that continues at its last checkpoint."""
     given = draft.params
     draft.must("name", SWEEP_NAME, "lowercase letters, digits and -")
-    draft.must("python", re.compile(r"[A-Za-z0-9._+@=/-]+", re.ASCII), "the path of a Python")
-    for key in ("nodes", "epochs", "batch", "micro_batch", "checkpoint_steps", "checkpoints_kept"):
-        if given[key] < 1:
-            draft.refuse(f"{draft.name(key)} is {given[key]}", "give at least 1")
-    if given["micro_batch"] > given["batch"]:
-        cause = f"{draft.name('micro_batch')} is {given['micro_batch']}, and {draft.name('batch')} is {given['batch']}"
-        draft.refuse(cause, "give at most as many")
+    draft.must("python", PYTHON, "the path of a Python")
+    check_counts(draft, ("nodes", *COUNTS))
     site.fits(draft, given["product"], given["nodes"])
     if draft.problems:
         return []
     app, processes = f"training-{given['name']}", max(1, given["gpus"])
-    options = {
-        "data": given["data"],
-        "epochs": given["epochs"],
-        "batch": given["batch"],
-        "micro-batch": given["micro_batch"],
-        "rate": given["rate"],
-        "seed": given["seed"],
-        "every": given["checkpoint_steps"],
-        "keep": given["checkpoints_kept"],
-    }
     command = [given["python"], "/program/pods.py", given["nodes"], processes, given["python"], "/program/train.py"]
-    command += [*(f"--{name}={value}" for name, value in options.items()), *given["arguments"]]
+    command += arguments_of(given)
     return [
         _job(
             draft,

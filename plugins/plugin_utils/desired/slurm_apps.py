@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -22,7 +22,12 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import docum
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.marathon_apps import QUERY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.marathon_apps import IMAGE, VARIABLE, Draft, parameters_of
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.marathon_apps import (
+    IMAGE,
+    SWEEP_NAME,
+    Draft,
+    parameters_of,
+)
 
 Row = dict[str, Any]
 
@@ -34,7 +39,6 @@ cat query.json
 test "$status" -eq 0 || { echo 'What failed:'; grep -E '"(call|name|text)": "' query.json; }
 exit "$status"
 """
-SWEEP_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", re.ASCII)
 LABEL_AT_MOST = 60
 # What is a whole number, whatever a command line made of it.
 NUMBERS = (
@@ -65,6 +69,8 @@ AT_HOME = """cd "$HOME" || exit 1
 PROGRAMS = ROLES / "slurm_apps" / "files" / "training"
 PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*", re.ASCII)
 PYTHON = re.compile(r"[A-Za-z0-9._+@=/-]+", re.ASCII)
+# The numbers of a training that are 1 at least.
+COUNTS = ("epochs", "batch", "micro_batch", "checkpoint_steps", "checkpoints_kept")
 # A lost GPU ends a program in many ways. So whatever fails is begun anew, unless it has said that this is of no use (2,
 # as for wrong arguments), or it has failed three times and no checkpoint has come in between.
 GO_ON = """test "${SLURM_RESTART_COUNT:-0}" != 0 || rm -f failures
@@ -269,8 +275,7 @@ def smoke(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
 def notebook(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     """A job that serves a notebook until its time is over."""
     program = str(draft.params["program"]).strip()
-    if not program:
-        draft.refuse(f"{draft.name('program')} is empty", "give the command that serves the notebook")
+    draft.needs("program", "the command that serves the notebook")
     if params["user"] == "root":
         draft.refuse("slurm_apps_user is 'root'", "give the account of a person")
     fits(draft, draft.params["type"], params["nodes"])
@@ -291,12 +296,8 @@ def sweep(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     """An array with a task for each point of the grid."""
     given = draft.params
     draft.must("name", SWEEP_NAME, "lowercase letters, digits and -")
-    if not str(given["command"]).strip():
-        draft.refuse(f"{draft.name('command')} is empty", "give what is run for each point")
+    draft.needs("command", "what is run for each point")
     parameters = parameters_of(draft)
-    for name, value in given["env"].items():
-        if not VARIABLE.fullmatch(str(name)) or name in parameters or not isinstance(value, str):
-            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is not a parameter, and quote text")
     fits(draft, given["type"], params["nodes"])
     if draft.problems:
         return []
@@ -332,27 +333,11 @@ def training(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     data = str(given["data"])
     if data != "digits" and not submission.DIRECTORY.fullmatch(data):
         draft.refuse(f"{draft.name('data')} is {data!r}", "give digits, or the path of a directory")
-    for key in ("epochs", "batch", "micro_batch", "checkpoint_steps", "checkpoints_kept"):
-        if given[key] < 1:
-            draft.refuse(f"{draft.name(key)} is {given[key]}", "give at least 1")
-    if given["micro_batch"] > given["batch"]:
-        cause = f"{draft.name('micro_batch')} is {given['micro_batch']}, and {draft.name('batch')} is {given['batch']}"
-        draft.refuse(cause, "give at most as many")
+    check_counts(draft, COUNTS)
     fit_on(draft, given["type"], params["nodes"])
     if draft.problems:
         return []
-    options = {
-        "data": data,
-        "epochs": given["epochs"],
-        "batch": given["batch"],
-        "micro-batch": given["micro_batch"],
-        "rate": given["rate"],
-        "seed": given["seed"],
-        "every": given["checkpoint_steps"],
-        "keep": given["checkpoints_kept"],
-    }
-    words = [given["python"], *(f"--{name}={value}" for name, value in options.items()), *given["arguments"]]
-    words.insert(1, "program/train.py")
+    words = [given["python"], "program/train.py", *arguments_of(given)]
     # An end that nobody has seen is none.
     run = MEET + " ".join(shlex.quote(str(word)) for word in words) + HAS_ENDED
     return [
@@ -368,6 +353,32 @@ def training(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
             "timeout": given["timeout"],
         }
     ]
+
+
+def check_counts(draft: Draft, keys: Sequence[str]) -> None:
+    """Refuses numbers of a training that are below 1, and a micro-batch that is larger than a batch."""
+    given = draft.params
+    for key in keys:
+        if given[key] < 1:
+            draft.refuse(f"{draft.name(key)} is {given[key]}", "give at least 1")
+    if given["micro_batch"] > given["batch"]:
+        cause = f"{draft.name('micro_batch')} is {given['micro_batch']}, and {draft.name('batch')} is {given['batch']}"
+        draft.refuse(cause, "give at most as many")
+
+
+def arguments_of(given: Mapping[str, Any]) -> list[str]:
+    """The words for train.py."""
+    options = {
+        "data": given["data"],
+        "epochs": given["epochs"],
+        "batch": given["batch"],
+        "micro-batch": given["micro_batch"],
+        "rate": given["rate"],
+        "seed": given["seed"],
+        "every": given["checkpoint_steps"],
+        "keep": given["checkpoints_kept"],
+    }
+    return [*(f"--{name}={value}" for name, value in options.items()), *given["arguments"]]
 
 
 def label(point: Mapping[str, str]) -> str:

@@ -235,7 +235,6 @@ KNOWN = {
     "module_utils/reconciler/slurm/store.py",
     # A new file in a directory of everybody's, where nobody else has one of its name, for root's program alone.
     "module_utils/kubernetes/membership.py",
-    "module_utils/kubernetes/settings.py",
     # A lock, and names within /etc/kubernetes and etcd's directory, which are root's.
     "module_utils/backup/etcd.py",
     "module_utils/kubernetes/control_plane.py",
