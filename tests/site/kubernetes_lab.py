@@ -221,6 +221,19 @@ def node(name: str) -> Mapping[str, Any]:
     return found
 
 
+def sleeping(gpus: int = 0) -> dict[str, Any]:
+    """The spec of a pod that stays, and ends at once when it is told to."""
+    container = {"name": "main", "image": SHELL, "command": ["/bin/sh", "-c", "exec sleep 100000"]}
+    limits = {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}
+    return {"terminationGracePeriodSeconds": 1, "containers": [{**container, **limits}]}
+
+
+def is_ready(thing: Mapping[str, Any]) -> bool:
+    """Whether a node or a pod has the condition Ready."""
+    conditions = thing.get("status", {}).get("conditions", ())
+    return ("Ready", "True") in [(row["type"], row["status"]) for row in conditions]
+
+
 def main() -> None:
     """The cluster, left running: `make lab-kubernetes`."""
     with cluster(Cluster(LEFT_RUNNING)) as made:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.site.kubernetes_lab import GPU, MACHINES, OTHER, SHELL, Cluster, kubectl, node
+from tests.site.kubernetes_lab import GPU, MACHINES, OTHER, Cluster, kubectl, node, sleeping
 from tests.site.plays import lab, services, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
@@ -19,14 +19,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]
 
 def pod(name: str, machine: str, gpus: int = 0) -> dict[str, Any]:
     """A pod on a node that stays."""
-    container = {
-        "name": "main",
-        "image": SHELL,
-        "command": ["/bin/sh", "-c", "exec sleep 100000"],
-        **({"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}),
-    }
-    spec = {"nodeName" if not gpus else "nodeSelector": machine if not gpus else {"kubernetes.io/hostname": machine}}
-    spec |= {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    where = {"nodeSelector": {"kubernetes.io/hostname": machine}} if gpus else {"nodeName": machine}
+    spec = {**where, "restartPolicy": "Never", **sleeping(gpus)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 

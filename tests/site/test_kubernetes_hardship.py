@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.lab.machines.state import Lab
-from tests.site.kubernetes_lab import GPU, HEAD, MACHINES, OTHER, SHELL, Cluster, kubectl, node, prepare
+from tests.site.kubernetes_lab import GPU, HEAD, MACHINES, OTHER, Cluster, is_ready, kubectl, node, prepare, sleeping
 from tests.site.plays import lab, run_gpuops, ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
@@ -42,17 +42,7 @@ DROP_IN = "/etc/kubernetes/kubelet.conf.d/99-full.conf"
 
 
 def deployment(name: str, where: str | None = None, gpus: int = 0) -> dict[str, Any]:
-    container = {
-        "name": "main",
-        "image": SHELL,
-        "command": ["/bin/sh", "-c", "exec sleep 100000"],
-        **({"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}),
-    }
-    spec = {
-        "terminationGracePeriodSeconds": 1,
-        "containers": [container],
-        **({"nodeSelector": {"kubernetes.io/hostname": where}} if where else {}),
-    }
+    spec = {**sleeping(gpus), **({"nodeSelector": {"kubernetes.io/hostname": where}} if where else {})}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -68,15 +58,11 @@ def deployment(name: str, where: str | None = None, gpus: int = 0) -> dict[str, 
 def pod_of(name: str) -> dict[str, Any]:
     """The pod of a Deployment that runs."""
     pods = json.loads(kubectl(f"get pods --selector=app={name} --output=json"))["items"]
-    for pod in pods:
-        if ("Ready", "True") in [(row["type"], row["status"]) for row in pod["status"].get("conditions", ())]:
-            return dict(pod)
-    return {}
+    return next((dict(pod) for pod in pods if is_ready(pod)), {})
 
 
-def is_ready(name: str) -> bool:
-    told = kubectl(f"get node {name} -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].status}}'", check=False)
-    return told.strip() == "True"
+def is_node_ready(name: str) -> bool:
+    return is_ready(json.loads(kubectl(f"get node {name} -o json", check=False) or "{}"))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +78,7 @@ def test_after_a_power_cut_of_all_machines_the_pods_run_again(site: Cluster) -> 
     before = pod_of("on-other")["metadata"]["uid"]
     lab("power-cut", *MACHINES)
     lab("up", *(word for name, gpus in MACHINES.items() for word in ("--machine", f"{name}:trixie:{gpus}")))
-    until(lambda: all(map(is_ready, MACHINES)), 300, lambda: kubectl("get nodes", check=False))
+    until(lambda: all(map(is_node_ready, MACHINES)), 300, lambda: kubectl("get nodes", check=False))
     until(lambda: pod_of("on-gpu") and pod_of("on-other"), 300, lambda: kubectl("get pods -o wide"))
     # The same pod: nothing was lost of what etcd had. kubelet refused the one with a GPU, since it does not know the
     # GPUs so early, and the Deployment has started another one.
@@ -104,12 +90,12 @@ def test_a_certificate_that_has_ended_is_named_and_the_remedy_renews_it(site: Cl
     pid = ssh(GPU, "pgrep -f 'sleep 10000[0]' | head -1")
     ssh(HEAD, f"sudo sh -ec '{ENDED}'")
     # The API server reads the file again within a minute.
-    until(lambda: not is_ready(HEAD), 180, lambda: kubectl("get nodes", check=False))
+    until(lambda: not is_node_ready(HEAD), 180, lambda: kubectl("get nodes", check=False))
     told = run_gpuops(site.inventory, "doctor", HEAD, status=35).stdout
     assert f"{PKI}/apiserver.crt ended on 2026-02-01" in told
     assert RENEW in told
     ssh(HEAD, RENEW)
-    until(lambda: all(map(is_ready, MACHINES)), 180, lambda: kubectl("get nodes", check=False))
+    until(lambda: all(map(is_node_ready, MACHINES)), 180, lambda: kubectl("get nodes", check=False))
     assert ssh(GPU, "pgrep -f 'sleep 10000[0]' | head -1") == pid
 
 
@@ -133,7 +119,7 @@ def test_a_lost_etcd_is_restored_from_a_snapshot_and_pods_go_on(site: Cluster) -
         kubernetes_control_plane_snapshot=f"{SNAPSHOTS}/{name}",
         kubernetes_control_plane_replace=True,
     )
-    until(lambda: all(map(is_ready, MACHINES)), 180, lambda: kubectl("get nodes", check=False))
+    until(lambda: all(map(is_node_ready, MACHINES)), 180, lambda: kubectl("get nodes", check=False))
     assert kubectl("get configmap before -o jsonpath={.data.is}").strip() == "there"
     assert "NotFound" in kubectl("get configmap after 2>&1", check=False)
     until(lambda: pod_of("on-gpu").get("metadata", {}).get("uid") == pod, 120, lambda: kubectl("get pods"))
@@ -167,7 +153,7 @@ def test_a_host_does_not_take_the_place_of_another_one_by_its_name(site: Cluster
     play = site.run("kubernetes.yml", f"-i {wrong}", hosts=[HEAD, GPU])
     assert play.rc != 0
     assert f'a Node with name "{GPU}" and status "Ready" already exists' in play.stdout
-    assert (node(GPU)["metadata"]["uid"], is_ready(GPU)) == (uid, True)
+    assert (node(GPU)["metadata"]["uid"], is_node_ready(GPU)) == (uid, True)
     assert pod_of("on-gpu")
 
 
@@ -178,5 +164,5 @@ def test_a_token_that_is_too_old_is_named_and_the_next_run_joins_the_host(site: 
     assert play.rc != 0
     assert "kubeadm join" in play.stdout
     site.converge("site.yml")
-    until(lambda: is_ready(OTHER), 120, lambda: kubectl("get nodes"))
+    until(lambda: is_node_ready(OTHER), 120, lambda: kubectl("get nodes"))
     assert pod_of("on-gpu")

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.lab.machines.state import Lab
 from tests.site import kubernetes_lab
-from tests.site.kubernetes_lab import SHELL, Cluster, prepare
+from tests.site.kubernetes_lab import Cluster, is_ready, prepare, sleeping
 from tests.site.plays import lab, services, ssh, until, xid
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
@@ -52,10 +51,7 @@ def kubectl(words: str, given: str | None = None, check: bool = True) -> str:
 
 def ready() -> dict[str, bool]:
     nodes = json.loads(kubectl("get nodes -o json", check=False) or '{"items": []}')["items"]
-    return {
-        node["metadata"]["name"]: ("Ready", "True") in [(c["type"], c["status"]) for c in node["status"]["conditions"]]
-        for node in nodes
-    }
+    return {node["metadata"]["name"]: is_ready(node) for node in nodes}
 
 
 def members() -> list[str]:
@@ -105,13 +101,7 @@ def test_a_second_run_changes_nothing_and_restarts_no_daemon(site: Cluster) -> N
 
 
 def test_without_the_first_control_plane_a_fault_withholds_its_gpu(site: Cluster) -> None:
-    container: dict[str, Any] = {
-        "name": "main",
-        "image": SHELL,
-        "command": ["/bin/sh", "-c", "exec sleep 100000"],
-        "resources": {"limits": {"nvidia.com/gpu": "1"}},
-    }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "goes-on"}, "spec": {"containers": [container]}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "goes-on"}, "spec": sleeping(gpus=1)}
     kubectl("apply -f -", given=json.dumps(pod))
     kubectl("wait --for=condition=Ready --timeout=120s pod/goes-on")
     lab("power-cut", FIRST)

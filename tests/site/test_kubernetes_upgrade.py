@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.site.kubernetes_lab import GPU, HEAD, MACHINES, NEXT, OTHER, SHELL, Cluster, kubectl, node
+from tests.site.kubernetes_lab import GPU, HEAD, MACHINES, NEXT, OTHER, Cluster, is_ready, kubectl, node, sleeping
 from tests.site.plays import services, ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
@@ -22,10 +22,8 @@ SEEN = "/tmp/upgrade-available"
 ALONE = "alone"
 
 
-def template(app: str, **of_container: Any) -> dict[str, Any]:
-    container = {"name": "main", "image": SHELL, "command": ["/bin/sh", "-c", "exec sleep 100000"], **of_container}
-    spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
-    return {"metadata": {"labels": {"app": app}}, "spec": spec}
+def template(app: str) -> dict[str, Any]:
+    return {"metadata": {"labels": {"app": app}}, "spec": sleeping()}
 
 
 def workload() -> list[dict[str, Any]]:
@@ -59,15 +57,14 @@ def workload() -> list[dict[str, Any]]:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": ALONE},
-            "spec": {**template("alone")["spec"], "nodeName": OTHER, "restartPolicy": "Never"},
+            "spec": {**sleeping(), "nodeName": OTHER, "restartPolicy": "Never"},
         },
     ]
 
 
 def ready(app: str) -> int:
     pods = json.loads(kubectl(f"get pods --selector=app={app} --output=json"))["items"]
-    conditions = [row for pod in pods for row in pod["status"].get("conditions", ()) if row["type"] == "Ready"]
-    return sum(row["status"] == "True" for row in conditions)
+    return sum(map(is_ready, pods))
 
 
 def versions() -> dict[str, str]:
